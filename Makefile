@@ -1,0 +1,56 @@
+# The daily tool: `make help` says what there is. Everything runs in .venv, which `make setup` makes.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Two workers fit the smallest machine that CI uses; PYTEST_ARGS adds options of your own.
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test test-cluster lint format generate check bench clean
+
+help: ## Print this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/kthena: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(BIN)/kthena
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.dev ## Make .venv with everything that tests and lint need
+
+quickstart: $(BIN)/kthena ## Run examples/quickstart on this machine, ask it one question, print the answer
+	@$(BIN)/kthena up -k examples/quickstart -- sh examples/quickstart/ask.sh
+
+test: setup ## Run the tests that need Python only
+	$(BIN)/pytest -n $(WORKERS) -m "not cluster" $(PYTEST_ARGS)
+
+test-cluster: setup ## Build (once) and start a real control plane, and run the tests that need it
+	$(BIN)/python tests/controlplane/build.py
+	$(BIN)/pytest -n $(WORKERS) -m cluster $(PYTEST_ARGS)
+
+lint: setup ## Check format, lint, types and architecture
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Format the code and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+generate: setup ## Write generated files: CRDs, references
+	$(BIN)/python tools/gen_crds.py
+
+check: lint test ## Everything that needs Python only: lint, tests and generated files
+	$(BIN)/python tools/gen_crds.py --check
+
+bench: setup ## Run the benchmarks in smoke mode
+	$(BIN)/python benchmarks/run.py --smoke
+
+clean: ## Remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,5 @@
+"""`python -m kthena`."""
+
+from kthena.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The client side of Kubernetes: client, informers, work queues, controllers, election, events."""

@@ -1,0 +1,1 @@
+"""The embedded default: API server, node, engines and their composition on one machine."""

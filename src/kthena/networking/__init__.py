@@ -1,0 +1,1 @@
+"""The networking plane's control side: ModelServer and ModelRoute to a route table and statuses."""
