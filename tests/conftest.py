@@ -1,11 +1,19 @@
-"""Fixtures that every folder may use: the real control plane and the corpus."""
+"""Fixtures that every folder may use, and how hypothesis runs."""
 
 import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from controlplane import build, server
+
+# Machines of CI are busy: a slow example is no failure, and the same examples run each time.
+settings.register_profile(
+    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("long", deadline=None, max_examples=5000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -48,6 +48,13 @@ class _Omitted(Enum):
 OMITTED: Final = _Omitted.OMITTED
 """As the `value` of an error: the text names no value (objects and lists in failures of rules)."""
 
+
+class Verbatim(str):
+    """As the `value` of an error: a text that is shown as it is."""
+
+    __slots__ = ()
+
+
 _WITHOUT_VALUE = {ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.TOO_LONG, ErrorType.INTERNAL}
 
 
@@ -78,6 +85,8 @@ ErrorList: TypeAlias = list[FieldError]
 
 def format_value(value: Any) -> str:
     """The value as the API server prints it: strings and floats as Go's `%q` and `%v`, else JSON."""
+    if isinstance(value, Verbatim):
+        return value
     if isinstance(value, str):
         return quote(value)
     if isinstance(value, float):
@@ -129,6 +138,6 @@ def item(path: str, key: object) -> str:
 
 
 def join_errors(errors: Iterable[FieldError]) -> str:
-    """All errors in one text: the single one as it is, several in brackets, as the API does."""
-    texts = [str(error) for error in errors]
+    """All errors in one text: the single one as it is, several in brackets, repeated ones once."""
+    texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

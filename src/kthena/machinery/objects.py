@@ -73,3 +73,12 @@ def controller_of(obj: Object) -> dict[str, Any] | None:
         if reference.get("controller"):
             return dict(reference)
     return None
+
+
+def copy_json(value: Any) -> Any:
+    """A copy of a JSON value that shares no dict and no list with it."""
+    if isinstance(value, dict):
+        return {key: copy_json(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [copy_json(entry) for entry in value]
+    return value

@@ -1,0 +1,74 @@
+"""Texts as Go's standard library reads and writes them: integers, quoted strings.
+
+Error messages of the API server come from Go, and users compare them; these functions give the same
+verdicts and the same bytes.
+"""
+
+import re
+import unicodedata
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_MAX_INT64 = 2**63 - 1
+
+_SHORT_ESCAPES = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
+
+
+def parse_int(text: str) -> int:
+    """The integer that `strconv.Atoi` reads: ASCII digits with an optional sign, 64 bits.
+
+    Raises:
+        ValueError: it is none; the message is Go's without the name of the function.
+    """
+    if _INTEGER.fullmatch(text) is None:
+        raise ValueError(f"parsing {quote(text)}: invalid syntax")
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    number = int(digits) if len(digits) <= 19 else _MAX_INT64 + 2
+    if text[0] == "-":
+        number = -number
+    if not -_MAX_INT64 - 1 <= number <= _MAX_INT64:
+        raise ValueError(f"parsing {quote(text)}: value out of range")
+    return number
+
+
+def quote(text: str) -> str:
+    """The text as `strconv.Quote` writes it, as `%q` does."""
+    return '"' + "".join(map(_escape, text)) + '"'
+
+
+def quote_bytes(text: str) -> str:
+    r"""The text as package `time` quotes it in errors: bytes outside ASCII as `\xNN`."""
+    parts = []
+    for character in text:
+        if character in '"\\':
+            parts.append("\\" + character)
+        elif " " <= character <= "~" or character == "\x7f":
+            parts.append(character)
+        else:
+            parts.extend(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogatepass"))
+    return '"' + "".join(parts) + '"'
+
+
+def _escape(character: str) -> str:
+    if character in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[character]
+    code = ord(character)
+    if is_print(character):
+        return character
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def is_print(character: str) -> bool:
+    """What `unicode.IsPrint` says: letters, marks, numbers, punctuation, symbols, the plain space."""
+    return character == " " or unicodedata.category(character)[0] in "LMNPS"

@@ -1,0 +1,436 @@
+"""Strategic merge patch: a merge patch that merges lists by key, and obeys directives.
+
+How a list merges is said by the OpenAPI schema of the kind: `x-kubernetes-patch-strategy` (`merge`,
+`replace`, `retainKeys`) and `x-kubernetes-patch-merge-key`. As in the API server, list-type and
+list-map-keys have no say here: ports merge by containerPort alone. Results and error texts are those
+of apimachinery's StrategicMergePatch. Directives: `$patch` (replace, delete), `$retainKeys`,
+`$setElementOrder/FIELD`, `$deleteFromPrimitiveList/FIELD`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kthena.machinery.objects import Object, copy_json
+
+_DIRECTIVE = "$patch"
+_RETAIN_KEYS = "$retainKeys"
+_DELETE_PREFIX = "$deleteFromPrimitiveList"
+_ORDER_PREFIX = "$setElementOrder"
+
+Schema = Mapping[str, Any]
+Resolve = Callable[[str], Schema]
+
+
+class StrategicMergeError(ValueError):
+    """A patch that does not apply; `status` is the HTTP status that the API server answers with."""
+
+    def __init__(self, message: str, status: int = 500) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def apply_strategic_merge_patch(
+    document: Object, patch: Any, schema: Schema, resolve: Resolve
+) -> Object:
+    """The document with the patch merged in as the schema says.
+
+    Args:
+        document: the object to patch.
+        patch: the decoded patch.
+        schema: the OpenAPI v3 schema of the object's kind.
+        resolve: gives the schema that a `$ref` names.
+
+    Raises:
+        StrategicMergeError: the patch is malformed, or does not fit the schema.
+    """
+    if not isinstance(patch, dict):
+        raise StrategicMergeError("invalid JSON document", 400)
+    return _Merger(resolve).merge_map(copy_json(document), copy_json(patch), schema)
+
+
+class _Field(NamedTuple):
+    """What the schema says of one field: its own schema, strategy and merge key."""
+
+    schema: Schema
+    strategy: str
+    merge_key: str
+
+
+class _Merger:
+    """The merge of copies that it owns: originals and patches are changed on the way."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+
+    def merge_map(self, original: Object, patch: Object, schema: Schema) -> Object:
+        if _DIRECTIVE in patch:
+            return _apply_map_directive(patch)
+        _apply_retain_keys(original, patch)
+        for key in [key for key in patch if key.startswith(_ORDER_PREFIX)]:
+            self._merge_ordered_list(original, patch, key, schema)
+        for key, value in patch.items():
+            name, deletes = key, key.startswith(_DELETE_PREFIX)
+            if deletes:
+                name = _field_of(key, _DELETE_PREFIX)
+            self._merge_field(original, name, value, schema, deletes=deletes)
+        return original
+
+    def _merge_field(
+        self, original: Object, name: str, value: Any, schema: Schema, *, deletes: bool
+    ) -> None:
+        if value is None:
+            original.pop(name, None)
+            return
+        current: Any = original.get(name)
+        if name not in original or type(current) is not type(value):
+            if not deletes:
+                _put(original, name, _without_nulls(value))
+        elif isinstance(value, dict):
+            field = self._field(schema, name)
+            if field.strategy != "replace":
+                value = self.merge_map(current, value, field.schema)
+            original[name] = value
+        elif isinstance(value, list):
+            field = self._list_field(schema, name)
+            if deletes or field.strategy == "merge":
+                value = self._merge_list(current, value, field, deletes=deletes)
+            original[name] = value
+        else:
+            original[name] = value
+
+    # --- lists ------------------------------------------------------------------------------
+
+    def _merge_list(
+        self, current: list[Any], patch: list[Any], field: _Field, *, deletes: bool = False
+    ) -> list[Any]:
+        if not current and not patch:
+            return current
+        merge_key = field.merge_key
+        if _element_type(current, patch) is not dict:
+            if deletes:
+                return [entry for entry in current if not _contains(patch, entry)]
+            merged: list[Any] = []
+            for entry in current + patch:
+                if not _contains(merged, entry):
+                    merged.append(entry)
+            merge_key = ""
+        else:
+            if not merge_key:
+                raise StrategicMergeError("cannot merge lists without merge key for struct")
+            current, patch = _apply_list_directives(current, patch, merge_key)
+            merged = self._merge_by_key(current, patch, field)
+        return _ordered(merged, patch, current, merge_key)
+
+    def _merge_by_key(self, current: list[Any], patch: list[Any], field: _Field) -> list[Any]:
+        merged = list(current)
+        for entry in patch:
+            value = _key_value(entry, field.merge_key)
+            index = _index_by_key(merged, field.merge_key, value)
+            if index >= 0:
+                merged[index] = self.merge_map(merged[index], entry, field.schema)
+            else:
+                merged.append(entry)
+        return merged
+
+    def _merge_ordered_list(
+        self, original: Object, patch: Object, key: str, schema: Schema
+    ) -> None:
+        """Merge the list that an order directive belongs to, and take both out of the patch."""
+        order = patch.pop(key)
+        if not isinstance(order, list):
+            raise _wrong_type(list, order)
+        name = _field_of(key, _ORDER_PREFIX)
+        current, change = original.get(name), patch.get(name)
+        for value, present in ((current, name in original), (change, name in patch)):
+            if present and not isinstance(value, list):
+                raise _wrong_type(list, value)
+        field = self._list_field(schema, name)
+        _check_order(change or [], order, field.merge_key)
+        if name in original and name in patch:
+            merged = change or []
+            if field.strategy == "merge":
+                merged = self._merge_list(list(current or ()), list(change or ()), field)
+        elif name in original:
+            merged = current or []
+        elif name in patch:
+            merged = _without_directives(change or [])
+        else:
+            return
+        if _element_type(current or [], change or []) is dict and not field.merge_key:
+            raise StrategicMergeError("cannot merge lists without merge key for struct")
+        original[name] = _ordered(merged, order, current or [], field.merge_key)
+        patch.pop(name, None)
+
+    # --- schema -----------------------------------------------------------------------------
+
+    def _list_field(self, schema: Schema, name: str) -> _Field:
+        field = self._field(schema, name)
+        items = self._expanded(field.schema).get("items")
+        if not isinstance(items, Mapping):
+            kind = self._expanded(schema).get("type", "object")
+            raise StrategicMergeError(f"expected slice or array type, but got: {kind}")
+        return field._replace(schema=items)
+
+    def _field(self, schema: Schema, name: str) -> _Field:
+        properties = self._expanded(schema).get("properties")
+        if not isinstance(properties, Mapping):
+            raise StrategicMergeError(
+                "merging an object in json but data type is not struct, instead is: map"
+            )
+        field = properties.get(name)
+        if not isinstance(field, Mapping):
+            raise StrategicMergeError(f'unable to find api field "{name}"')
+        strategies = str(field.get("x-kubernetes-patch-strategy", "")).split(",")
+        merging = [strategy for strategy in strategies if strategy != "retainKeys"]
+        if len(merging) > 1:
+            raise StrategicMergeError(f"unexpected patch strategy: {strategies}")
+        merge_key = str(field.get("x-kubernetes-patch-merge-key", ""))
+        return _Field(field, merging[0] if merging else "", merge_key)
+
+    def _expanded(self, schema: Schema) -> Schema:
+        """The schema behind `allOf` with one part, and behind references."""
+        while True:
+            parts = schema.get("allOf")
+            if isinstance(parts, Sequence) and len(parts) == 1:
+                schema = parts[0]
+            elif "$ref" in schema:
+                schema = self._resolve(schema["$ref"])
+            else:
+                return schema
+
+
+# --- directives -----------------------------------------------------------------------------------
+
+
+def _apply_map_directive(patch: Object) -> Object:
+    directive = patch[_DIRECTIVE]
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if directive == "delete":
+        return {}
+    raise _bad_directive(directive, patch)
+
+
+def _apply_list_directives(
+    current: list[Any], patch: list[Any], merge_key: str
+) -> tuple[list[Any], list[Any]]:
+    """The list without what the patch deletes, and the patch without its directives."""
+    plain = []
+    replaces = False
+    for entry in patch:
+        directive = entry.get(_DIRECTIVE)
+        if _DIRECTIVE not in entry:
+            plain.append(entry)
+        elif directive == "delete":
+            value = _key_value(entry, merge_key)
+            _check_maps(current)
+            current = [other for other in current if not _has_key(other, merge_key, value)]
+        elif directive == "replace":
+            replaces = True
+        elif directive == "merge":
+            raise StrategicMergeError("merging lists cannot yet be specified in the patch")
+        else:
+            raise _bad_directive(directive, entry)
+    return (plain, []) if replaces else (current, plain)
+
+
+def _apply_retain_keys(original: Object, patch: Object) -> None:
+    """Drop the members that `$retainKeys` does not name; it must name all that the patch sets."""
+    if _RETAIN_KEYS not in patch:
+        return
+    retained = patch.pop(_RETAIN_KEYS)
+    problem = StrategicMergeError("invalid patch format of retainKeys", 400)
+    if not isinstance(retained, list):
+        raise problem
+    for key, value in patch.items():
+        if value is None or key.startswith((_DELETE_PREFIX, _ORDER_PREFIX)):
+            continue
+        if key not in retained:
+            raise problem
+    for key in [key for key in original if key not in retained]:
+        del original[key]
+
+
+def _check_order(patch: list[Any], order: list[Any], merge_key: str) -> None:
+    """The entries that the patch sets must stand in the order list, in the same order."""
+    if not patch or not order:
+        return
+    if merge_key:
+        _check_maps(patch)
+        patch = [entry for entry in patch if entry.get(_DIRECTIVE) != "delete"]
+    remaining = iter(order)
+    for entry in patch:
+        if isinstance(entry, dict) and _DIRECTIVE in entry:
+            continue
+        if not any(_same_entry(entry, wanted, merge_key) for wanted in remaining):
+            raise StrategicMergeError(
+                f"The order in patch list:\n{_show(patch)}\n doesn't match "
+                f"{_ORDER_PREFIX} list:\n{_show(order)}\n"
+            )
+
+
+def _same_entry(entry: Any, wanted: Any, merge_key: str) -> bool:
+    if not merge_key:
+        return _same(entry, wanted)
+    return _same(_key_value(entry, merge_key), _key_value(wanted, merge_key))
+
+
+def _field_of(key: str, prefix: str) -> str:
+    """The field that a directive such as `$setElementOrder/ports` is about."""
+    head, slash, name = key.partition("/")
+    if head != prefix or not slash:
+        what = "primitive list" if prefix == _DELETE_PREFIX else "setElementOrder list"
+        raise StrategicMergeError(f"invalid patch format of {what}", 400)
+    return name
+
+
+def _without_directives(value: Any) -> Any:
+    """A new value as it is stored: objects with a directive leave no trace."""
+    if isinstance(value, dict):
+        return {
+            key: _without_directives(entry)
+            for key, entry in value.items()
+            if not _is_directive(entry)
+        }
+    if isinstance(value, list):
+        return [_without_directives(entry) for entry in value if not _is_directive(entry)]
+    return value
+
+
+def _is_directive(value: Any) -> bool:
+    return isinstance(value, dict) and _DIRECTIVE in value
+
+
+def _put(original: Object, name: str, value: Any) -> None:
+    """Set a member to a new value, or take it away where the value is a directive."""
+    if _is_directive(value):
+        original.pop(name, None)
+    else:
+        original[name] = _without_directives(value)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
+    if isinstance(value, list):
+        return [_without_nulls(entry) for entry in value]
+    return value
+
+
+# --- lists as the schema sees them ----------------------------------------------------------------
+
+
+def _element_type(*lists: list[Any]) -> type:
+    """The one type of all elements."""
+    entries = [entry for entries in lists for entry in entries]
+    if not entries:
+        raise StrategicMergeError("no elements in any of the given slices")
+    first = type(entries[0])
+    if first is list:
+        raise StrategicMergeError("lists of lists are not supported", 422)
+    if any(type(entry) is not first for entry in entries):
+        shown = " ".join(_show(entries) for entries in lists)
+        raise StrategicMergeError(f"list element types are not identical: [{shown}]")
+    return first
+
+
+def _ordered(merged: list[Any], wanted: list[Any], server: list[Any], merge_key: str) -> list[Any]:
+    """The merged list: wanted entries in their order, the others as near their place as may be.
+
+    An entry of the server's own goes before the first wanted entry that it preceded there.
+    """
+
+    def position(entries: list[Any], entry: Any) -> int:
+        if not merge_key:
+            return next((i for i, other in enumerate(entries) if _same(other, entry)), -1)
+        return _index_by_key(entries, merge_key, _key_value(entry, merge_key))
+
+    if merge_key:
+        for entry in (*merged, *wanted, *server):
+            _key_value(entry, merge_key)
+    chosen = [entry for entry in merged if position(wanted, entry) >= 0]
+    others = [entry for entry in merged if position(wanted, entry) < 0]
+    chosen.sort(key=lambda entry: position(wanted, entry))
+    others.sort(key=lambda entry: position(server, entry))
+    result = []
+    while others and chosen:
+        place, limit = position(server, others[0]), position(server, chosen[0])
+        source = others if 0 <= place < limit else chosen
+        result.append(source.pop(0))
+    return result + others + chosen
+
+
+def _index_by_key(entries: list[Any], merge_key: str, value: Any) -> int:
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise StrategicMergeError(f"value for key {index} is not a map")
+        if _has_key(entry, merge_key, value):
+            return index
+    return -1
+
+
+def _key_value(entry: Any, merge_key: str) -> Any:
+    _check_maps([entry])
+    if merge_key not in entry:
+        raise StrategicMergeError(
+            f"map: {_show(entry)} does not contain declared merge key: {merge_key}"
+        )
+    return entry[merge_key]
+
+
+def _has_key(entry: Object, merge_key: str, value: Any) -> bool:
+    return merge_key in entry and _same(entry[merge_key], value)
+
+
+def _check_maps(entries: list[Any]) -> None:
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise _wrong_type(dict, entry)
+
+
+def _contains(entries: list[Any], entry: Any) -> bool:
+    return any(_same(other, entry) for other in entries)
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equality without Python's True == 1."""
+    return type(left) is type(right) and bool(left == right)
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+_GO_TYPES = {
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+    str: "string",
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    type(None): "%!s(<nil>)",
+}
+
+
+def _wrong_type(expected: type, actual: Any) -> StrategicMergeError:
+    shown = _GO_TYPES[type(actual)]
+    return StrategicMergeError(f"expected a {_GO_TYPES[expected]}, but received a {shown}")
+
+
+def _bad_directive(directive: Any, entry: Object) -> StrategicMergeError:
+    shown = directive
+    if directive is None:
+        shown = _GO_TYPES[type(None)]
+    elif not isinstance(directive, str):
+        shown = f"%!s({_GO_TYPES[type(directive)]}={_show(directive)})"
+    return StrategicMergeError(f"unknown patch type: {shown} in map: {_show(entry)}")
+
+
+def _show(value: Any) -> str:
+    """A value as Go's `%v` prints it."""
+    if isinstance(value, dict):
+        members = " ".join(f"{key}:{_show(value[key])}" for key in sorted(value))
+        return f"map[{members}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_show, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<nil>" if value is None else str(value)
