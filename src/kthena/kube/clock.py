@@ -7,9 +7,13 @@ is shipped code: simulations use it too.
 import asyncio
 import heapq
 import itertools
+import math
 import time
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -71,7 +75,9 @@ class FakeClock:
             await asyncio.sleep(0)
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), future))
+        # Later in any case: lost in rounding, a tiny sleep would let its caller spin for ever.
+        deadline = max(self._elapsed + seconds, math.nextafter(self._elapsed, math.inf))
+        heapq.heappush(self._sleepers, (deadline, next(self._order), future))
         await future
 
     async def advance(self, seconds: float) -> None:
@@ -91,3 +97,32 @@ async def settle(rounds: int = 10) -> None:
     """Let ready callbacks of the running loop run; no time passes."""
     for _ in range(rounds):
         await asyncio.sleep(0)
+
+
+async def wait_for(clock: Clock, awaitable: Awaitable[T], seconds: float) -> T:
+    """The result of `awaitable`, cancelled when it takes longer than `seconds` of `clock`.
+
+    Raises:
+        TimeoutError: the time has passed; the awaitable has ended by then.
+    """
+    return await before(awaitable, clock.sleep(seconds))
+
+
+async def before(awaitable: Awaitable[T], limit: Awaitable[None]) -> T:
+    """The result of `awaitable`, if it comes before `limit` ends; both have ended afterwards.
+
+    Raises:
+        TimeoutError: `limit` ended first.
+    """
+    work = asyncio.ensure_future(awaitable)
+    timer = asyncio.ensure_future(limit)
+    try:
+        await asyncio.wait({work, timer}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        timer.result()
+        raise TimeoutError
+    finally:
+        work.cancel()
+        timer.cancel()
+        await asyncio.gather(work, timer, return_exceptions=True)
