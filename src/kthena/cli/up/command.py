@@ -1,0 +1,112 @@
+"""The command line of `kthena up`: options in, a cluster around a session, an exit status out."""
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kthena.cli.errors import CliError
+from kthena.cli.imagemaps import read_image_maps
+from kthena.cli.inputs import Inputs, read_inputs
+from kthena.cli.options import input_options
+from kthena.cli.target import FIELD_MANAGER
+from kthena.cli.up.settings import Settings
+
+
+@click.command("up")
+@input_options
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Port of the router.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Keep logs and volumes here.")
+@click.option("--image-map", "image_maps", multiple=True, metavar="FILE", help="Image map to add.")
+@click.option(
+    "--time-scale",
+    type=click.FloatRange(min=0.01),
+    default=1.0,
+    show_default=True,
+    help="Shorten the delays of manifests: 10 makes them ten times as short.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    help="Seconds within which everything must be ready for COMMAND.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show the log of every part.")
+@click.argument("command_line", nargs=-1, metavar="[-- COMMAND...]")
+def command(
+    files: tuple[str, ...],
+    kustomizations: tuple[str, ...],
+    port: int,
+    data_dir: Path | None,
+    image_maps: tuple[str, ...],
+    time_scale: float,
+    wait_s: float,
+    verbose: bool,
+    command_line: tuple[str, ...],
+) -> None:
+    """Run manifests on this machine until Ctrl-C, or for the time of one command.
+
+    With a COMMAND after -- everything is made ready first; the command gets KUBECONFIG and
+    KTHENA_ROUTER_URL, and its exit status is that of kthena up.
+    """
+    from kthena.telemetry import logging
+
+    logging.configure(level="info" if verbose else "error")
+    settings = Settings(files, kustomizations, command_line, wait_s)
+    inputs = read_inputs(files, kustomizations)
+    entries = read_image_maps(image_maps)
+    with _data_directory(data_dir) as directory:
+        from kthena.local.cluster import LocalConfig
+
+        config = LocalConfig(directory, router_port=port, image_map=entries, time_scale=time_scale)
+        status = _run(_serve(settings, inputs, config))
+    sys.exit(status)
+
+
+@contextmanager
+def _data_directory(given: Path | None) -> Iterator[Path]:
+    """The directory of the cluster: the user's, or one that goes with the process."""
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True, mode=0o700)
+        yield given.resolve()
+        return
+    directory = Path(tempfile.mkdtemp(prefix="kthena-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _run(main: Coroutine[Any, Any, int]) -> int:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return int(uvloop.run(main))
+
+
+async def _serve(settings: Settings, inputs: Inputs, config: Any) -> int:
+    from kthena.cli.up.session import Session
+    from kthena.kube.client import ClientConfig, KubeClient
+    from kthena.local.cluster import LocalCluster
+    from kthena.local.node.claims import ClaimError
+
+    try:
+        async with LocalCluster(config) as cluster:
+            client_config = ClientConfig(kubeconfig=cluster.kubeconfig, field_manager=FIELD_MANAGER)
+            async with KubeClient.connect(client_config) as client:
+                return await Session(settings, inputs, cluster, client).run()
+    except OSError as exc:
+        raise CliError(
+            exc.strerror or str(exc), hint="--port takes another port; 0 takes any free one"
+        ) from exc
+    except ClaimError as exc:
+        raise CliError(str(exc), hint="--data-dir takes another directory") from exc

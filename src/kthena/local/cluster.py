@@ -1,0 +1,248 @@
+"""A cluster on this machine: the API server, a node, the controllers and a router, in one process.
+
+The same controllers run here as on Kubernetes, against the embedded API server, over a socket. What
+a cluster has beside them is here too: a node that runs pods as processes, Deployments, and a
+scheduler called `volcano`, which the node stands in for.
+
+`async with LocalCluster(config) as cluster:` starts everything; leaving it stops everything, and no
+process of a pod is left.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kthena.api.crd.published import published_crds
+from kthena.api.kubernetes import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+)
+from kthena.kube.client import ClientConfig, KubeClient
+from kthena.kube.clock import SystemClock
+from kthena.kube.errors import AlreadyExists
+from kthena.kube.informer import Informer, InformerConfig, drop_managed_fields
+from kthena.kube.program import Parts, Program
+from kthena.kube.readiness import ComponentState
+from kthena.local.apiserver.config import ApiServerConfig
+from kthena.local.apiserver.server import ApiServer
+from kthena.local.deployments import Informers as DeploymentInformers
+from kthena.local.deployments import deployment_runners
+from kthena.local.node.config import NodeConfig
+from kthena.local.node.images import Entry
+from kthena.local.node.node import Node
+from kthena.networking.program import NetworkingProgram
+from kthena.router.app import Router
+from kthena.router.config import AccessLogConfig, RouterConfig
+from kthena.telemetry.logging import get_logger
+from kthena.telemetry.metrics import Metrics
+from kthena.workload.planner.observed import Capabilities
+from kthena.workload.program import WorkloadConfig, WorkloadProgram
+
+log = get_logger("local.cluster")
+
+NODE_NAME: Final = "kthena-local"
+_STOP_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalConfig:
+    """How a local cluster runs.
+
+    Everything that it keeps lies in `data_dir`. Port 0 means any free one. `image_map` are the
+    user's entries; `time_scale` shortens the delays of manifests (10: ten times as short).
+    """
+
+    data_dir: Path
+    router_host: str = "127.0.0.1"
+    router_port: int = 8080
+    api_port: int = 0
+    image_map: tuple[Entry, ...] = ()
+    time_scale: float = 1.0
+    access_log: bool = False
+
+
+class LocalCluster:
+    """The parts of one cluster, from `__aenter__` to `__aexit__`.
+
+    Mutable state: the stack of what has been started, and the tasks that run it by name.
+    """
+
+    def __init__(self, config: LocalConfig) -> None:
+        self.config = config
+        self.kubeconfig = config.data_dir / "kubeconfig"
+        self.router_url = ""
+        self._clock = SystemClock()
+        self._stack = AsyncExitStack()
+        self._api = ApiServer(ApiServerConfig(port=config.api_port))
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._networking: NetworkingProgram | None = None
+        self._workload: WorkloadProgram | None = None
+
+    @property
+    def api_url(self) -> str:
+        """The API server's address."""
+        return self._api.url
+
+    async def __aenter__(self) -> Self:
+        """Start every part; requests are answered from here on.
+
+        Raises:
+            OSError: a port is taken.
+        """
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop every part, last first."""
+        await self._stack.aclose()
+
+    def readiness(self) -> Sequence[ComponentState]:
+        """What is ready and what is not, and why."""
+        states: list[ComponentState] = []
+        if self._workload is not None:
+            states += self._workload.readiness()
+        if self._networking is not None:
+            states += self._networking.readiness()
+        return states
+
+    async def wait_failed(self) -> None:
+        """Wait until a part ends by itself, which none does in good order, and raise its error."""
+        await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        name, task = next(each for each in self._tasks.items() if each[1].done())
+        await task
+        raise RuntimeError(f"{name} has ended by itself")
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        self.config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        await self._api.start()
+        stack.push_async_callback(self._api.stop)
+        self._write_kubeconfig()
+        await self._install_crds()
+        await stack.enter_async_context(self._running_node())
+        await stack.enter_async_context(self._running_controllers())
+        await stack.enter_async_context(self._running_router())
+
+    def _write_kubeconfig(self) -> None:
+        """The file holds the token: nobody else may read it, not even for a moment."""
+        self.kubeconfig.unlink(missing_ok=True)
+        descriptor = os.open(self.kubeconfig, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(self._api.kubeconfig(), file, indent=2)
+
+    @asynccontextmanager
+    async def _client(self, manager: str) -> AsyncIterator[KubeClient]:
+        config = ClientConfig(kubeconfig=self.kubeconfig, field_manager=manager, user_agent=manager)
+        async with KubeClient.connect(config) as client:
+            yield client
+
+    async def _install_crds(self) -> None:
+        async with self._client("kthena-local") as client:
+            for crd in published_crds():
+                with contextlib.suppress(AlreadyExists):
+                    await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+
+    @asynccontextmanager
+    async def _running_node(self) -> AsyncIterator[None]:
+        async with self._client("kthena-node") as client:
+            node = Node(
+                client,
+                NodeConfig(
+                    name=NODE_NAME,
+                    data_dir=self.config.data_dir / "node",
+                    image_map=self.config.image_map,
+                    time_scale=self.config.time_scale,
+                ),
+                self._clock,
+            )
+            self._api.register_log_source(NODE_NAME, node)
+            async with self._running("node", node.run, node.stop) as task:
+                await _wait_or_fail(node.ready, task)
+                yield
+
+    @asynccontextmanager
+    async def _running(
+        self, name: str, run: Callable[[], Coroutine[Any, Any, None]], stop: Callable[[], None]
+    ) -> AsyncIterator["asyncio.Task[None]"]:
+        """Run a part in a task until the end of the block, and stop it there in order."""
+        task = self._tasks[name] = asyncio.create_task(run(), name=name)
+        try:
+            yield task
+        finally:
+            stop()
+            done, _ = await asyncio.wait([task], timeout=_STOP_S)
+            if not done:
+                log.warning("part did not stop in time", part=name)
+                task.cancel()
+                await asyncio.wait([task])
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("part has failed", part=name, error=error)
+
+    @asynccontextmanager
+    async def _running_controllers(self) -> AsyncIterator[None]:
+        async with (
+            self._client("kthena-controller-manager") as client,
+            self._client("kthena-deployments") as other,
+        ):
+            config = WorkloadConfig(capabilities=lambda: Capabilities(volcano=True))
+            self._workload = WorkloadProgram(client, config, self._clock)
+            deployments = _deployments(other, self._clock)
+            async with (
+                self._running("workload", self._workload.run, self._workload.stop),
+                self._running("deployments", deployments.run, deployments.stop),
+            ):
+                yield
+
+    @asynccontextmanager
+    async def _running_router(self) -> AsyncIterator[None]:
+        metrics = Metrics("kthena_router_")
+        access_log = AccessLogConfig(enabled=self.config.access_log, output="stderr")
+        config = RouterConfig(access_log=access_log, expose_metrics=True)
+        router = Router(config, self._clock, Random(), metrics)  # noqa: S311 - no secret
+        async with self._client("kthena-router") as client:
+            self._networking = NetworkingProgram(client, router.swap, clock=self._clock)
+            host = self.config.router_host
+            port = await router.serve(host, self.config.router_port)
+            self.router_url = f"http://{host}:{port}"
+            try:
+                async with self._running("networking", self._networking.run, self._networking.stop):
+                    yield
+            finally:
+                await router.close(0)
+
+
+def _deployments(client: KubeClient, clock: SystemClock) -> Program:
+    config = InformerConfig(transform=drop_managed_fields)
+    informers = DeploymentInformers(
+        *(Informer(client, each, config, clock) for each in (DEPLOYMENTS, REPLICA_SETS, PODS))
+    )
+    runners = deployment_runners(client, informers, clock)
+    every = (informers.deployments, informers.replica_sets, informers.pods)
+    return Program(Parts(informers=every, controllers=runners), clock)
+
+
+async def _wait_or_fail(event: asyncio.Event, task: "asyncio.Task[None]") -> None:
+    """Wait for the event, or raise what ended the task that should set it."""
+    waiter = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait([waiter, task], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+    finally:
+        waiter.cancel()
