@@ -20,6 +20,7 @@ from kthena.machinery.objects import (
 )
 from kthena.workload.planner.observed import Observed
 from kthena.workload.planner.plan import CreatePod, DeletePod, DeleteRevision, DeleteService, Plan
+from kthena.workload.records import parse_ordinals
 from support.workload_world import World, is_ready
 
 PREFIX = "modelserving.volcano.sh/"
@@ -111,8 +112,10 @@ class Invariants:
         self._check_ownership(observed, plan)
         deleted = {action.uid for action in plan.actions if isinstance(action, DeletePod)}
         groups = groups_of(pod for pod in observed.pods if self._is_ours(pod, observed))
-        self._check_budget(spec, groups, deleted)
+        self._check_budget(spec, groups, deleted, plan)
         self._check_radius(spec, groups, deleted)
+        self._check_victims(spec, groups, deleted)
+        self._check_names(spec, groups, plan)
         self._check_protected(spec, plan)
         self._check_history(plan)
         self._forget_departing(spec, groups, deleted)
@@ -145,7 +148,7 @@ class Invariants:
         return live
 
     def _check_budget(
-        self, spec: dict[str, Any], groups: dict[int, Group], deleted: set[str]
+        self, spec: dict[str, Any], groups: dict[int, Group], deleted: set[str], plan: Plan
     ) -> None:
         live = spec["template"]["roles"]
         before = after = 0
@@ -156,6 +159,15 @@ class Invariants:
             after += available and is_available(left, self._roles(group, live), live)
         bound = min(before, spec["replicas"] - max_unavailable(spec))
         assert after >= bound, f"P1: {before} available groups become {after}, the bound is {bound}"
+        told = (plan.status or {})["availableReplicas"]
+        # Groups whose roles are all scaled to zero are available without a pod.
+        empty = max(0, spec["replicas"] - len(groups)) if self._may_be_podless(spec) else 0
+        assert after <= told <= after + empty, f"P3: {after} groups are available, not {told}"
+
+    def _may_be_podless(self, spec: dict[str, Any]) -> bool:
+        counts = {role["name"]: role["replicas"] for role in spec["template"]["roles"]}
+        known = [spec["template"]["roles"], *revisions(self.world).values()]
+        return any(not any(counts.get(role["name"], 0) for role in roles) for roles in known)
 
     def _check_radius(
         self, spec: dict[str, Any], groups: dict[int, Group], deleted: set[str]
@@ -163,9 +175,11 @@ class Invariants:
         """A deletion that leaves its group standing has a cause in its own instance."""
         wanted = {role["name"]: role["replicas"] for role in spec["template"]["roles"]}
         policy = spec["recoveryPolicy"]
-        for group in groups.values():
+        for ordinal, group in groups.items():
             doomed = {uid_of(pod) for pod in group.living} & deleted
-            if not doomed or len(doomed) == len(group.living):
+            if not doomed:
+                continue
+            if len(doomed) == len(group.living) and self._may_go(spec, groups, ordinal):
                 continue
             assert policy != "ServingGroupRecreate" or self._is_scaled(group, wanted), "P15"
             for (role, _), pods in group.instances().items():
@@ -178,6 +192,16 @@ class Invariants:
                 if policy == "None":
                     phases = [(pod.get("status") or {}).get("phase") for pod in hit]
                     assert set(phases) == {"Failed"}, "P15: None replaces failed pods only"
+
+    def _may_go(self, spec: dict[str, Any], groups: dict[int, Group], ordinal: int) -> bool:
+        """Whether a whole group may be deleted though none of its instances has failed."""
+        live = spec["template"]["roles"]
+        outdated = forms(self._roles(groups[ordinal], live)) != forms(live)
+        if len(groups) > spec["replicas"] or (outdated and not is_protected(spec, ordinal)):
+            return True
+        ready = all(is_ready(p) and not is_terminating(p) for p in groups[ordinal].pods)
+        lost = not is_available(groups[ordinal], self._roles(groups[ordinal], live), live)
+        return spec["recoveryPolicy"] == "ServingGroupRecreate" and (lost or not ready)
 
     def _is_scaled(self, group: Group, wanted: dict[str, int], role: str = "") -> bool:
         counts: dict[str, int] = {}
@@ -196,6 +220,60 @@ class Invariants:
             if entry["name"] == "GROUP_SIZE"
         ]
         return len(pods) != max(sizes)
+
+    def _check_victims(
+        self, spec: dict[str, Any], groups: dict[int, Group], deleted: set[str]
+    ) -> None:
+        """No available group is scaled away while one that is not available stays."""
+        live = spec["template"]["roles"]
+        open_groups = {o: g for o, g in groups.items() if not is_protected(spec, o)}
+
+        def is_outdated(group: Group) -> bool:
+            return forms(self._roles(group, live)) != forms(live)
+
+        def is_doomed(group: Group) -> bool:
+            return all(uid_of(pod) in deleted for pod in group.living)
+
+        taken = [
+            ordinal
+            for ordinal, group in open_groups.items()
+            if is_doomed(group)
+            and not is_outdated(group)
+            and is_available(group, self._roles(group, live), live)
+        ]
+        spared = [
+            ordinal
+            for ordinal, group in open_groups.items()
+            if not is_doomed(group) and not is_available(group, self._roles(group, live), live)
+        ]
+        # Instances that are scaled away change what is available: those are left to other checks.
+        scaled = any(
+            self._is_scaled(g, {r["name"]: r["replicas"] for r in live}) for g in groups.values()
+        )
+        assert scaled or not (taken and spared), f"P14: {taken} went before {spared}"
+
+    def _check_names(self, spec: dict[str, Any], groups: dict[int, Group], plan: Plan) -> None:
+        """A name is not used again while a sibling of its last bearer exists."""
+        if spec["recoveryPolicy"] == "None":
+            return
+        for action in plan.actions:
+            if not isinstance(action, CreatePod):
+                continue
+            place = place_of(name_of(action.pod))
+            group = groups.get(place.group)
+            siblings = group.instances().get((place.role, place.instance)) if group else None
+            assert not siblings or self._is_forming(place), (
+                f"P8: {name_of(action.pod)} is too early"
+            )
+
+    def _is_forming(self, place: Place) -> bool:
+        for stored in self.world.cache("ControllerRevision").values():
+            text = (stored["metadata"].get("annotations") or {}).get(f"{PREFIX}slots", "{}")
+            forming = json.loads(text).get("forming", {})
+            for key in ("*", f"{place.role}/{place.instance}"):
+                if place.group in parse_ordinals(forming.get(key, "")):
+                    return True
+        return False
 
     def _check_protected(self, spec: dict[str, Any], plan: Plan) -> None:
         for action in plan.actions:
@@ -315,7 +393,20 @@ class Invariants:
             if (controller_of(service) or {}).get("uid") == uid_of(owner)
         }
         assert owned == services, f"P10: services {owned ^ services}"
+        self._check_revisions_at_rest(owner)
         self._check_status_at_rest(owner, groups, known)
+
+    def _check_revisions_at_rest(self, owner: Object) -> None:
+        """Nothing is being formed, and every revision is there for something."""
+        status = owner["status"]
+        used = {labels_of(p)[f"{PREFIX}revision"] for p in self.world.pods().values()}
+        used |= {status["currentRevision"], status["updateRevision"]}
+        for stored in self.world.objects["ControllerRevision"].values():
+            text = (stored["metadata"].get("annotations") or {}).get(f"{PREFIX}slots")
+            record = json.loads(text) if text else {}
+            assert not record.get("forming"), f"P10: still forming {record['forming']}"
+            name = labels_of(stored)[f"{PREFIX}revision"]
+            assert name in used or record.get("groups"), f"P10: revision {name} is left over"
 
     def _check_podless(self, owner: Object, count: int, groups: dict[int, Group]) -> None:
         """Groups may be without pods where their roles are all scaled to zero."""

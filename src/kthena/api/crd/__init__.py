@@ -1,0 +1,1 @@
+"""The CRD generator: structs and rules of the kinds in, CustomResourceDefinitions out."""

@@ -1,0 +1,1 @@
+"""`networking.serving.volcano.sh`: which pods answer for a model, and which requests they get."""

@@ -1,0 +1,1 @@
+"""`workload.serving.volcano.sh`: which pods run a model."""
