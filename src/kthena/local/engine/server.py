@@ -165,7 +165,9 @@ def _uvicorn_config(engine: MockEngine, graceful_s: int | None) -> uvicorn.Confi
 
 def _bind(host: str, port: int) -> socket.socket:
     """A listening socket on exactly this address."""
-    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    # Named TCP: asyncio sets TCP_NODELAY only on sockets that say so, and replies wait otherwise.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))

@@ -1,0 +1,1 @@
+"""The built-in kinds: how their objects are defaulted, validated and shown."""

@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions: their rules, the kinds that they define, and what keeps them true."""

@@ -1,0 +1,108 @@
+"""Custom resources: which JSON is one, and what may be written.
+
+The schema does the work (`machinery.schema.custom`); here are the steps around it that are those of
+apiextensions: metadata, generation, and what the status subresource keeps.
+"""
+
+from typing import Any
+
+from kthena.local.apiserver.admission import bump_generation, copy_fields
+from kthena.local.apiserver.gotypes import decoder_for
+from kthena.local.apiserver.kinds import Decoded
+from kthena.local.apiserver.strategies import PlainStrategy
+from kthena.machinery.fields import ErrorList
+from kthena.machinery.objects import Object, copy_json
+from kthena.machinery.resources import Resource
+from kthena.machinery.schema.custom import CustomResourceSchema
+from kthena.machinery.schema.defaulting import apply_defaults, drop_nulls
+from kthena.machinery.schema.embedded import coerce_embedded
+from kthena.machinery.schema.pruning import prune
+
+_NOT_STORED = ("apiVersion", "kind", "metadata")
+
+
+class CustomResourceCodec:
+    """Decodes objects of one version of a custom resource."""
+
+    def __init__(self, schema: CustomResourceSchema) -> None:
+        self._schema = schema.schema
+
+    def decode(self, value: Any) -> Decoded:
+        """The object, pruned and defaulted, with its metadata in normal form."""
+        metadata = decoder_for("meta.v1.ObjectMeta", "ObjectMeta").decode(value.get("metadata"))
+        obj = {name: entry for name, entry in value.items() if name not in _NOT_STORED}
+        problems = [text.replace('"', '"metadata.', 1) for text in metadata.problems]
+        problems += [f'unknown field "{path}"' for path in self._normalize(obj)]
+        obj["metadata"] = metadata.obj
+        return Decoded(obj, problems)
+
+    def refresh(self, obj: Object) -> Object:
+        """A stored object as this version has it: its schema may have changed since."""
+        self._normalize(obj)
+        return obj
+
+    def _normalize(self, obj: Object) -> list[str]:
+        pruned = prune(obj, self._schema)
+        drop_nulls(obj, self._schema)
+        pruned += coerce_embedded(obj, self._schema)
+        apply_defaults(obj, self._schema)
+        return pruned
+
+
+class CustomResourceStrategy(PlainStrategy):
+    """Writes of a custom resource, apart from its subresources."""
+
+    allow_unconditional_update = False
+
+    def __init__(
+        self, resource: Resource, schema: CustomResourceSchema, *, has_status: bool
+    ) -> None:
+        self._names = {"apiVersion": resource.api_version, "kind": resource.kind}
+        self._schema = schema
+        self._has_status = has_status
+
+    def prepare_create(self, obj: Object) -> None:
+        """Drop the status where it is a subresource; the first generation."""
+        if self._has_status:
+            obj.pop("status", None)
+        obj["metadata"]["generation"] = 1
+
+    def validate_create(self, obj: Object) -> ErrorList:
+        """What the schema and its rules say."""
+        return self._schema.admit_create(self._full(obj)).errors
+
+    def prepare_update(self, new: Object, old: Object) -> None:
+        """Keep the status where it is a subresource; count any other change outside metadata."""
+        if self._has_status:
+            copy_fields(new, old, ("status",))
+        if _without_metadata(new) != _without_metadata(old):
+            bump_generation(new)
+
+    def validate_update(self, new: Object, old: Object) -> ErrorList:
+        """What the schema and its rules say; what was wrong before and is unchanged may stay."""
+        return self._schema.admit_update(self._full(new), self._full(old)).errors
+
+    def _full(self, obj: Object) -> Object:
+        return {**obj, **self._names}
+
+
+class CustomResourceStatusStrategy(CustomResourceStrategy):
+    """The status subresource of a custom resource: only the status changes."""
+
+    def prepare_update(self, new: Object, old: Object) -> None:
+        """Take the status and nothing else."""
+        status, version = new.get("status"), new["metadata"].get("resourceVersion")
+        new.clear()
+        new.update(copy_json(old))
+        new["metadata"]["resourceVersion"] = version
+        new.pop("status", None)
+        if status is not None:
+            new["status"] = status
+
+    def validate_update(self, new: Object, old: Object) -> ErrorList:
+        """What the schema of the status, and all rules say."""
+        return self._schema.admit_status_update(self._full(new), self._full(old)).errors
+
+
+def _without_metadata(obj: Object) -> Object:
+    return {name: value for name, value in obj.items() if name != "metadata"}

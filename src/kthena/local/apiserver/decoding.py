@@ -1,0 +1,208 @@
+"""From the body of a write to an object of its kind.
+
+Which kind and version a body may name, what the API answers to one that it cannot read, and what
+becomes of unknown and duplicate fields, are as in kube-apiserver's decoders: built-in kinds may leave
+their names out, custom resources may not.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from kthena.local.apiserver import content, errors, gojson, protobuf
+from kthena.local.apiserver.catalog import Catalog
+from kthena.local.apiserver.kinds import Codec, Decoded, DecodeError
+from kthena.local.apiserver.options import FieldValidation
+from kthena.machinery.gotext import quote
+from kthena.machinery.objects import Object, name_of
+from kthena.machinery.resources import Resource
+
+_SUMMARY_LENGTH: Final = 30
+_TYPE_META: Final = (
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+    'Kind string "json:\\"kind,omitempty\\"" }'
+)
+
+
+class Expected(NamedTuple):
+    """What a body has to be: the kind of the resource, or of its subresource."""
+
+    resource: Resource
+    codec: Codec
+    builtin: bool
+
+
+class DecodedBody(NamedTuple):
+    """The object of a body, and warnings for the client."""
+
+    obj: Object
+    warnings: list[str]
+
+
+def summarize(body: bytes) -> str:
+    """The beginning of a body as errors show it: JSON objects as text, anything else in hex."""
+    if not body:
+        return "<empty>"
+    head, tail = body[:_SUMMARY_LENGTH], " ..." if len(body) > _SUMMARY_LENGTH else ""
+    shown = head.decode("utf-8", "replace") if body.startswith(b"{") else head.hex()
+    return shown + tail
+
+
+def parse_body(body: bytes, media: str, kind: str, *, strict: bool) -> content.Parsed:
+    """The JSON value of a body that is to be an object of `kind`.
+
+    Raises:
+        ApiError: 400, it is none.
+    """
+    try:
+        if media == content.YAML:
+            return _parse_yaml(body)
+        if media == content.PROTOBUF:
+            return content.Parsed(protobuf.decode(body), [])
+        return content.parse_json(body, strict=strict)
+    except protobuf.ProtobufError as exc:
+        raise _unrecognized(kind, str(exc), body) from exc
+    except gojson.JSONError as exc:
+        cause = f"couldn't get version/kind; json parse error: {exc}"
+        raise _unrecognized(kind, cause, body) from exc
+
+
+def _parse_yaml(body: bytes) -> content.Parsed:
+    from kthena.machinery.yaml import YamlError, load_documents
+
+    try:
+        documents = load_documents(body.decode("utf-8", "replace"), "body")
+    except YamlError as exc:
+        raise gojson.JSONError(str(exc)) from exc
+    if len(documents) != 1:
+        raise gojson.JSONError("the body is not one YAML document")
+    value = documents[0].object
+    gojson.check_depth(value)
+    return content.Parsed(value, [])
+
+
+def _unrecognized(kind: str, cause: str, body: bytes) -> errors.ApiError:
+    return errors.bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): {cause} ({summarize(body)})"
+    )
+
+
+def _cannot_be(given: str, version: str, expected: str, cause: str) -> errors.ApiError:
+    return errors.bad_request(
+        f"{given} in version {quote(version)} cannot be handled as a {expected}: {cause}"
+    )
+
+
+def decode_body(
+    expected: Expected,
+    parsed: content.Parsed,
+    body: bytes,
+    validation: FieldValidation,
+    catalog: Catalog,
+) -> DecodedBody:
+    """The object that a parsed body is.
+
+    Raises:
+        ApiError: 400, the body is no object of the expected kind, or has unknown or duplicate
+            fields and may not; 422, a custom resource of another kind.
+    """
+    resource = expected.resource
+    value = _check_type_meta(expected, parsed.value, body, catalog)
+    decoded = _decode(expected, value)
+    problems = [f'duplicate field "{path}"' for path in parsed.duplicates]
+    # Duplicates are found while a custom resource is parsed, before its schema is looked at.
+    problems = (
+        [*decoded.problems, *problems] if expected.builtin else [*problems, *decoded.problems]
+    )
+    if problems and validation == "Strict":
+        cause = f"strict decoding error: {', '.join(problems)}"
+        raise _cannot_be(resource.kind, resource.version, resource.kind, cause)
+    return DecodedBody(decoded.obj, problems if validation == "Warn" else [])
+
+
+def _decode(expected: Expected, value: Any) -> Decoded:
+    resource = expected.resource
+    try:
+        return expected.codec.decode(value)
+    except DecodeError as exc:
+        raise _cannot_be(resource.kind, resource.version, resource.kind, str(exc)) from exc
+
+
+def _check_type_meta(expected: Expected, value: Any, body: bytes, catalog: Catalog) -> Object:
+    """The body as an object, whose `apiVersion` and `kind` are right or left out."""
+    kind = expected.resource.kind
+    if value is None and expected.builtin:
+        return {}
+    if value is not None and not isinstance(value, dict):
+        cause = (
+            f"couldn't get version/kind; json parse error: json: cannot unmarshal "
+            f"{'array' if isinstance(value, list) else _scalar_name(value)} into Go value of type "
+            f"{_TYPE_META}"
+        )
+        raise _unrecognized(kind, cause, body)
+    obj: Object = value or {}
+    for name in ("kind", "apiVersion"):
+        if not isinstance(obj.get(name), str | None):
+            cause = (
+                f"couldn't get version/kind; json parse error: json: cannot unmarshal "
+                f"{_describe(obj[name])} into Go struct field .{name} of type string"
+            )
+            raise _unrecognized(kind, cause, body)
+    given, api_version = obj.get("kind") or "", obj.get("apiVersion") or ""
+    if api_version.count("/") > 1:
+        raise _unrecognized(kind, f"unexpected GroupVersion string: {api_version}", body)
+    if expected.builtin:
+        _check_builtin(expected.resource, given, api_version, catalog)
+    else:
+        _check_custom(expected.resource, obj, body)
+    return obj
+
+
+def _scalar_name(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    return "string" if isinstance(value, str) else "number"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "object" if isinstance(value, dict) else "array"
+    return _scalar_name(value)
+
+
+def _check_builtin(resource: Resource, given: str, api_version: str, catalog: Catalog) -> None:
+    kind, expected = given or resource.kind, resource.api_version
+    version = api_version or expected
+    if (kind, version) == (resource.kind, expected):
+        return
+    other = catalog.find_by_kind(version, kind)
+    if other is not None and other.resource.kind == resource.kind:
+        raise errors.bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({expected})"
+        )
+    cause = (
+        f'no kind "{kind}" is registered for version "{version}" in scheme '
+        f'"pkg/runtime/scheme.go:111"'
+    )
+    if other is not None:
+        group = resource.group.partition(".")[0] or "core"
+        cause = (
+            f"converting ({other.resource.version}.{kind}) to ({group}.{resource.kind}): unknown "
+            "conversion"
+        )
+    raise _cannot_be(kind, version.rpartition("/")[2], resource.kind, cause)
+
+
+def _check_custom(resource: Resource, value: Object, body: bytes) -> None:
+    kind, version = value.get("kind") or "", value.get("apiVersion") or ""
+    if not kind:
+        text = body.decode("utf-8", "replace")
+        raise _unrecognized(resource.kind, f"Object 'Kind' is missing in '{text}'", body)
+    if version != resource.api_version:
+        raise errors.bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if kind != resource.kind:
+        meta = value.get("metadata")
+        name = name_of(value) if isinstance(meta, dict) else ""
+        raise errors.wrong_type(resource, value, name)

@@ -1,0 +1,144 @@
+"""From a request to the verb that answers it.
+
+One ASGI application serves every path below a group and version. The path decides the kind, the
+method and the presence of a name decide the verb; what the API does not know gets the API's own
+replies.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kthena.local.apiserver import errors
+from kthena.local.apiserver.core import Core
+from kthena.local.apiserver.kinds import Kind
+from kthena.local.apiserver.options import Query
+from kthena.local.apiserver.replies import error_reply, not_found_page
+from kthena.local.apiserver.requests import ResourcePath, parse_resource_path
+from kthena.local.apiserver.verbs.call import Call, method_error, require_subresource
+from kthena.local.apiserver.verbs.deleting import delete, delete_collection
+from kthena.local.apiserver.verbs.patching import patch
+from kthena.local.apiserver.verbs.podverbs import create_binding, get_log
+from kthena.local.apiserver.verbs.reading import get, list_objects
+from kthena.local.apiserver.verbs.reviews import ACCESS_REVIEWS, SUBJECT_REVIEWS, create_review
+from kthena.local.apiserver.verbs.scaling import get_scale, patch_scale, update_scale
+from kthena.local.apiserver.verbs.watching import watch
+from kthena.local.apiserver.verbs.writing import create, update
+
+_LOG: Final = logging.getLogger("kthena.local.apiserver")
+
+Handler = Callable[[Call], Awaitable[ASGIApp]]
+
+_COLLECTION: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_OBJECT: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_SUBRESOURCE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
+
+_VERBS: Final[dict[str, Handler]] = {
+    "list": list_objects,
+    "watch": watch,
+    "create": create,
+    "deletecollection": delete_collection,
+    "get": get,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+}
+_SUBRESOURCES: Final[dict[tuple[str, str], Handler]] = {
+    ("status", "get"): get,
+    ("status", "update"): update,
+    ("status", "patch"): patch,
+    ("finalize", "update"): update,
+    ("scale", "get"): get_scale,
+    ("scale", "update"): update_scale,
+    ("scale", "patch"): patch_scale,
+    ("binding", "create"): create_binding,
+    ("log", "get"): get_log,
+}
+
+
+class ResourceApp:
+    """Serves `/api/v1/...` and `/apis/GROUP/VERSION/...`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+        warnings: list[str] = []
+        response: ASGIApp
+        try:
+            response = await self._answer(request, warnings)
+        except errors.ApiError as exc:
+            response = error_reply(exc, warnings)
+        except RecursionError:
+            response = error_reply(errors.bad_request("the object is nested too deeply"))
+        except Exception:  # noqa: BLE001 - a connection task: what nobody foresaw is logged
+            # A request that fails in a way nobody foresaw must not take the connection along.
+            _LOG.exception("request failed", extra={"fields": {"path": scope["path"]}})
+            response = error_reply(errors.internal_error("see the log of the server"))
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request, warnings: list[str]) -> ASGIApp:
+        raw_path = request.scope.get("raw_path") or request.scope["path"].encode()
+        path = parse_resource_path(raw_path.decode("latin-1"))
+        if path is None:
+            return not_found_page()
+        kind = self._core.catalog.find(path.group, path.version, path.plural)
+        if kind is None:
+            return self._unknown(path)
+        if not _is_place_of(path, kind, request.method):
+            if kind.builtin:
+                raise errors.no_such_resource()
+            return not_found_page()
+        query = Query(request.scope["query_string"].decode("latin-1"))
+        call = Call(self._core, request, path, kind, query, warnings)
+        if kind.deprecation:
+            warnings.append(kind.deprecation)
+        return await _find_handler(call)(call)
+
+    def _unknown(self, path: ResourcePath) -> ASGIApp:
+        """A resource that is not served: the API tells its own groups from foreign ones."""
+        kinds = self._core.catalog.in_group(path.group)
+        if any(kind.builtin for kind in kinds):
+            raise errors.no_such_resource()
+        return not_found_page()
+
+
+def _is_place_of(path: ResourcePath, kind: Kind, method: str) -> bool:
+    """Whether a kind has anything at a path."""
+    if path.rest:
+        return False
+    if not kind.resource.namespaced:
+        return not path.namespace
+    if path.namespace:
+        return True
+    # Over all namespaces there are only lists; for built-in kinds, other methods are refused.
+    return not path.name and (kind.builtin or method == "GET")
+
+
+def _find_handler(call: Call) -> Handler:
+    """The verb of a request.
+
+    Raises:
+        ApiError: 400, 404 or 405, as the path is none of the kind or the method is not for it.
+    """
+    path, kind, method = call.path, call.kind, call.request.method
+    if path.subresource:
+        verb = _SUBRESOURCE.get(method, method.lower())
+        require_subresource(call, verb)
+        return _SUBRESOURCES[path.subresource, verb]
+    verb = (_OBJECT if path.name else _COLLECTION).get(method, "")
+    if verb == "list" and call.query.flag("watch"):
+        verb = "watch"
+    elsewhere = kind.resource.namespaced and not path.namespace
+    if not kind.builtin and not path.name and method in ("PUT", "PATCH"):
+        raise errors.bad_request("name must be provided")
+    if kind.resource in (ACCESS_REVIEWS, SUBJECT_REVIEWS) and verb == "create":
+        return create_review
+    if verb not in kind.verbs or (elsewhere and verb not in ("list", "watch")):
+        raise method_error(call, verb or method.lower())
+    return _VERBS[verb]

@@ -1,0 +1,258 @@
+"""OpenAPI v3 of what is served: an index, and one document for each group and version.
+
+Enough for clients: the schemas of all kinds with everything that they refer to, and the paths with
+the query parameters that kubectl looks for (`fieldValidation`, `dryRun`). Documents are made when
+they are first asked for, and made anew when the served kinds change.
+
+The document in version 2 is empty: kubectl reads it to check lists of objects and kinds that it finds
+nowhere else, and leaves them to the server when it learns nothing.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from kthena.api.openapi import component_for, kubernetes_release, load_components
+from kthena.local.apiserver.catalog import Catalog, GroupVersion
+from kthena.local.apiserver.discovery import subresources
+from kthena.local.apiserver.kinds import Kind
+from kthena.machinery.objects import Object
+
+_REF: Final = "#/components/schemas/"
+_OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_LIST_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
+_WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
+_LIST_PARAMETERS: Final = (
+    *("allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit"),
+    *("resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch"),
+)
+_DELETE_PARAMETERS: Final = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
+
+
+_TITLE: Final = "Kubernetes"
+V2_ACCEPTED: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+V2_PROTOBUF: Final = V2_ACCEPTED.replace("@", ".")
+"""What a reply is called: the name that is asked for is no valid media type."""
+
+
+def v2_document() -> bytes:
+    """`/openapi/v2` as JSON."""
+    info = {"title": _TITLE, "version": kubernetes_release()}
+    return msgspec.json.encode({"swagger": "2.0", "info": info, "paths": {}})
+
+
+def v2_protobuf_document() -> bytes:
+    """`/openapi/v2` as `openapi.v2.Document` of gnostic, which clients in Go ask for."""
+    info = _protobuf_text(1, _TITLE.encode()) + _protobuf_text(2, kubernetes_release().encode())
+    return _protobuf_text(1, b"2.0") + _protobuf_text(2, info)
+
+
+def _protobuf_text(number: int, value: bytes) -> bytes:
+    """A field of a message: text, or another message, of less than 128 bytes."""
+    return bytes((number << 3 | 2, len(value))) + value
+
+
+class OpenApi:
+    """Mutable state: the documents that were made since the kinds changed last."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._documents: dict[GroupVersion, bytes] = {}
+        catalog.on_change(self._documents.clear)
+
+    def index(self) -> bytes:
+        """`/openapi/v3`: where the documents are, with a hash for clients that keep them."""
+        paths = {}
+        for group in ("", *self._catalog.groups()):
+            for version in self._catalog.versions(group):
+                place = _place(GroupVersion(group, version))
+                document = self.document(group, version) or b""
+                digest = hashlib.sha512(document).hexdigest().upper()
+                paths[place] = {"serverRelativeURL": f"/openapi/v3/{place}?hash={digest}"}
+        return msgspec.json.encode({"paths": paths})
+
+    def document(self, group: str, version: str) -> bytes | None:
+        """The document of a group and version; None where it is not served."""
+        at = GroupVersion(group, version)
+        if at not in self._documents:
+            kinds = self._catalog.in_version(group, version)
+            if not kinds:
+                return None
+            self._documents[at] = msgspec.json.encode(_document(at, list(kinds)))
+        return self._documents[at]
+
+
+def _place(at: GroupVersion) -> str:
+    return f"apis/{at}" if at.group else f"api/{at.version}"
+
+
+def _document(at: GroupVersion, kinds: list[Kind]) -> Object:
+    schemas: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
+    for kind in kinds:
+        name = _add_schemas(kind, schemas)
+        paths |= dict(_paths(kind, name, f"/{_place(at)}"))
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": _TITLE, "version": kubernetes_release()},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def component_name(kind: Kind) -> str:
+    """The name of the schema of a kind."""
+    if kind.merge_schema:
+        return kind.merge_schema
+    reversed_group = ".".join(reversed(kind.resource.group.split(".")))
+    return f"{reversed_group}.{kind.resource.version}.{kind.resource.kind}"
+
+
+def _add_schemas(kind: Kind, schemas: dict[str, Any]) -> str:
+    """Add the schema of a kind, of its list, and all that they refer to; the result is its name."""
+    name = component_name(kind)
+    resource = kind.resource
+    if kind.builtin:
+        _add(name, schemas)
+        # A kind whose fields nobody describes; a reference to it must lead somewhere.
+        unknown = {"x-kubernetes-group-version-kind": [_gvk(kind, resource.kind)]}
+        schemas.setdefault(name, {"type": "object", **unknown})
+    else:
+        schemas[name] = _custom_schema(kind)
+        _add(_OBJECT_META, schemas)
+    if "list" in kind.verbs:
+        schemas[f"{name}List"] = component_for(
+            resource.group, resource.version, kind.list_kind_name
+        ) or _list_schema(kind, name)
+        _add(_LIST_META, schemas)
+    return name
+
+
+def _add(name: str, schemas: dict[str, Any]) -> None:
+    components = load_components()
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        if name not in schemas and name in components:
+            schemas[name] = components[name]
+            waiting += _references(components[name])
+
+
+def _references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "$ref" and isinstance(value, str):
+                yield value.removeprefix(_REF)
+            else:
+                yield from _references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _references(value)
+
+
+def _gvk(kind: Kind, name: str) -> Object:
+    return {"group": kind.resource.group, "kind": name, "version": kind.resource.version}
+
+
+def _custom_schema(kind: Kind) -> Object:
+    """The schema of a custom resource with the fields that all objects have."""
+    schema = dict(kind.open_api_schema or {})
+    properties = dict(schema.get("properties") or {})
+    properties |= {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"allOf": [{"$ref": _REF + _OBJECT_META}]},
+    }
+    schema["properties"] = properties
+    schema["x-kubernetes-group-version-kind"] = [_gvk(kind, kind.resource.kind)]
+    return schema
+
+
+def _list_schema(kind: Kind, name: str) -> Object:
+    return {
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"allOf": [{"$ref": _REF + _LIST_META}]},
+            "items": {"type": "array", "items": {"allOf": [{"$ref": _REF + name}]}},
+        },
+        "x-kubernetes-group-version-kind": [_gvk(kind, kind.list_kind_name)],
+    }
+
+
+def _paths(kind: Kind, schema: str, base: str) -> Iterator[tuple[str, Object]]:
+    plural = kind.resource.plural
+    scope = f"{base}/namespaces/{{namespace}}" if kind.resource.namespaced else base
+    operations = _Operations(kind, schema)
+    collection = operations.collection()
+    if collection:
+        yield f"{scope}/{plural}", collection
+    if kind.resource.namespaced and "list" in kind.verbs:
+        yield f"{base}/{plural}", {"get": operations.operation("list", _LIST_PARAMETERS)}
+    item = operations.item()
+    if item:
+        yield f"{scope}/{plural}/{{name}}", item
+    for name in subresources(kind):
+        yield f"{scope}/{plural}/{{name}}/{name}", operations.subresource(name)
+
+
+class _Operations:
+    """The operations of one kind."""
+
+    def __init__(self, kind: Kind, schema: str) -> None:
+        self._kind = kind
+        self._schema = schema
+
+    def collection(self) -> Object:
+        """The operations on the collection in its namespace."""
+        return self._pick(
+            ("get", "list", _LIST_PARAMETERS),
+            ("post", "create", _WRITE_PARAMETERS),
+            ("delete", "deletecollection", (*_LIST_PARAMETERS, *_DELETE_PARAMETERS)),
+        )
+
+    def item(self) -> Object:
+        """The operations on one object."""
+        return self._pick(
+            ("get", "get", ()),
+            ("put", "update", _WRITE_PARAMETERS),
+            ("patch", "patch", (*_WRITE_PARAMETERS, "force")),
+            ("delete", "delete", _DELETE_PARAMETERS),
+        )
+
+    def subresource(self, name: str) -> Object:
+        """The operations on a subresource."""
+        verbs = self._kind.other_subresources.get(name, ("get", "patch", "update"))
+        methods = {"get": "get", "create": "post", "update": "put", "patch": "patch"}
+        return {methods[verb]: self.operation(verb, _WRITE_PARAMETERS) for verb in verbs}
+
+    def _pick(self, *operations: tuple[str, str, tuple[str, ...]]) -> Object:
+        return {
+            method: self.operation(verb, parameters)
+            for method, verb, parameters in operations
+            if verb in self._kind.verbs
+        }
+
+    def operation(self, verb: str, parameters: tuple[str, ...]) -> Object:
+        """One operation, with the schema of what it takes and answers."""
+        name = f"{self._schema}List" if verb == "list" else self._schema
+        content = {"application/json": {"schema": {"$ref": _REF + name}}}
+        operation: Object = {
+            "parameters": [
+                {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+                for name in parameters
+            ],
+            "responses": {"200": {"description": "OK", "content": content}},
+            "x-kubernetes-action": {"create": "post", "update": "put"}.get(verb, verb),
+            "x-kubernetes-group-version-kind": _gvk(self._kind, self._kind.resource.kind),
+        }
+        if verb in ("create", "update"):
+            operation["requestBody"] = {"content": {"*/*": content["application/json"]}}
+        if verb == "patch":
+            types = {media: {"schema": {"type": "object"}} for media in self._kind.patch_types}
+            operation["requestBody"] = {"content": types}
+        return operation

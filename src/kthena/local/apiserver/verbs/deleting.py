@@ -1,0 +1,99 @@
+"""`delete` and `deletecollection`."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from kthena.local.apiserver import errors, gojson
+from kthena.local.apiserver.content import (
+    JSON,
+    negotiate,
+    parse_json,
+    read_body,
+    require_readable,
+)
+from kthena.local.apiserver.decoding import parse_body
+from kthena.local.apiserver.errors import ApiError, success
+from kthena.local.apiserver.options import (
+    DeleteOptions,
+    parse_delete_options,
+    parse_list_options,
+)
+from kthena.local.apiserver.registry import Deleted
+from kthena.local.apiserver.verbs.call import Call
+from kthena.local.apiserver.verbs.reading import (
+    LIST_FORMS,
+    Page,
+    list_reply,
+    select_page,
+    selection_of,
+)
+
+_KIND = "DeleteOptions"
+
+
+async def delete(call: Call) -> Response:
+    """The object of the path, or the beginning of its end."""
+    form = call.object_form()
+    options = await _read_options(call)
+    deleted = call.core.registry.delete(call.kind, call.key, options)
+    waits = not deleted.gone and options.orphan_dependents is False
+    status = 202 if waits else 200
+    if call.kind.returns_deleted or not deleted.gone:
+        return call.entry_reply(deleted.entry, form, status)
+    resource = call.kind.resource
+    return call.value_reply(success(resource, call.path.name, deleted.entry.uid), status)
+
+
+async def delete_collection(call: Call) -> Response:
+    """All objects that a list would show."""
+    form = negotiate(call.request.headers.get("accept", ""), LIST_FORMS)
+    list_options = parse_list_options(call.query)
+    selection = selection_of(call, list_options)
+    options = await _read_options(call)
+    page = select_page(call, list_options, selection)
+    deleted = [
+        outcome.entry
+        for entry in page.entries
+        if (outcome := _delete_one(call, entry.key, options)) is not None
+    ]
+    return list_reply(call, Page(deleted, call.core.store.revision, page.token), form)
+
+
+def _delete_one(call: Call, key: Any, options: DeleteOptions) -> Deleted | None:
+    """Delete an object that may be gone meanwhile."""
+    try:
+        return call.core.registry.delete(call.kind, key, options)
+    except ApiError as exc:
+        if exc.code == 404:
+            return None
+        raise
+
+
+async def _read_options(call: Call) -> DeleteOptions:
+    """The options of a deletion, from the body where there is one."""
+    body = await read_body(call.request)
+    if not body:
+        return parse_delete_options(call.query, None)
+    media = require_readable(call.request, builtin=True)
+    try:
+        value = _parse(body, media)
+    except gojson.JSONError as exc:
+        raise errors.bad_request(f"couldn't get version/kind; json parse error: {exc}") from exc
+    if not isinstance(value, dict):
+        raise errors.bad_request(
+            "couldn't get version/kind; json parse error: the body is no object"
+        )
+    kind, version = value.get("kind") or _KIND, value.get("apiVersion") or "v1"
+    if kind != _KIND:
+        raise errors.bad_request(
+            f'no kind "{kind}" is registered for version "{version}" in scheme '
+            '"pkg/runtime/scheme.go:111"'
+        )
+    return parse_delete_options(call.query, value)
+
+
+def _parse(body: bytes, media: str) -> Any:
+    if media == JSON:
+        return parse_json(body, strict=False).value
+    return parse_body(body, media, _KIND, strict=False).value

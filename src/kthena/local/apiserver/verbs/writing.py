@@ -1,0 +1,105 @@
+"""`create` and `update`, and what they share with `patch`."""
+
+from starlette.responses import Response
+
+from kthena.local.apiserver import errors
+from kthena.local.apiserver.builtins.core import NamespaceFinalizeStrategy
+from kthena.local.apiserver.content import Form, read_body, require_readable
+from kthena.local.apiserver.decoding import Expected, decode_body, parse_body
+from kthena.local.apiserver.kinds import Strategy
+from kthena.local.apiserver.options import WriteOptions, parse_write_options
+from kthena.local.apiserver.registry import Write, Written
+from kthena.local.apiserver.verbs.call import Call
+from kthena.machinery.objects import Object, name_of, namespace_of
+
+
+async def create(call: Call) -> Response:
+    """A new object, named by its body."""
+    form = call.object_form()
+    options, obj = await read_object(call, "CreateOptions", expected_of(call))
+    check_namespace(call, obj)
+    write = Write(options, call.warnings)
+    entry = call.core.registry.create(call.kind, obj, call.path.namespace, write)
+    return call.entry_reply(entry, form, 201)
+
+
+async def update(call: Call) -> Response:
+    """A new version of the object of the path, or of one of its subresources."""
+    form = call.object_form()
+    options, obj = await read_object(call, "UpdateOptions", expected_of(call))
+    check_namespace(call, obj)
+    check_name(call.path.name, obj)
+    write = Write(options, call.warnings)
+    written = call.core.registry.update(
+        call.kind, call.key, lambda _: obj, strategy_of(call), write
+    )
+    return written_reply(call, written, form)
+
+
+def written_reply(call: Call, written: Written, form: Form) -> Response:
+    """The reply to a write that may have created the object."""
+    return call.entry_reply(written.entry, form, 201 if written.created else 200)
+
+
+def expected_of(call: Call) -> Expected:
+    """What a body at the path has to be."""
+    return Expected(call.kind.resource, call.kind.codec, call.kind.builtin)
+
+
+def strategy_of(call: Call) -> Strategy | None:
+    """The strategy of the subresource of the path; None for the object itself."""
+    if call.path.subresource == "status":
+        return call.kind.status
+    if call.path.subresource == "finalize":
+        return NamespaceFinalizeStrategy()
+    return None
+
+
+async def read_object(
+    call: Call, options_kind: str, expected: Expected
+) -> tuple[WriteOptions, Object]:
+    """The options of a write and the object of its body.
+
+    Raises:
+        ApiError: 400, 413, 415 or 422, as the request is wrong.
+    """
+    media = require_readable(call.request, builtin=expected.builtin)
+    body = await read_body(call.request)
+    options = parse_write_options(call.query, options_kind)
+    strict = options.field_validation != "Ignore"
+    parsed = parse_body(body, media, expected.resource.kind, strict=strict)
+    validation = options.field_validation
+    decoded = decode_body(expected, parsed, body, validation, call.core.catalog)
+    call.warnings += decoded.warnings
+    return options, decoded.obj
+
+
+def check_namespace(call: Call, obj: Object) -> None:
+    """Whether the object is of the namespace of the path.
+
+    Raises:
+        ApiError: 400, it names another one.
+    """
+    named = namespace_of(obj)
+    if call.path.namespace and named not in ("", call.path.namespace):
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def check_name(expected: str, obj: Object) -> None:
+    """Whether the object has the name of the path.
+
+    Raises:
+        ApiError: 400, it has another one, or none.
+    """
+    name = name_of(obj)
+    if not name:
+        raise errors.bad_request(
+            f"the name of the object ({expected} based on URL) was undeterminable: name must be "
+            "provided"
+        )
+    if name != expected:
+        raise errors.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({expected})"
+        )
