@@ -49,7 +49,8 @@ class Turn:
         self.left = asyncio.Event()
 
     def send(self, data: bytes) -> None:
-        self._connection.transport.write(data)
+        if not self._connection.transport.is_closing():
+            self._connection.transport.write(data)
 
     async def drain(self) -> None:
         await self._connection.can_write.wait()
@@ -87,9 +88,15 @@ class Turn:
         self._connection.transport.close()
 
     def reset(self) -> None:
-        sock = self._connection.transport.get_extra_info("socket")
+        reset_transport(self._connection.transport)
+
+
+def reset_transport(transport: asyncio.Transport) -> None:
+    """Close with a RST."""
+    if not transport.is_closing():
+        sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._connection.transport.abort()
+        transport.abort()
 
 
 async def answer(turn: Turn) -> None:
@@ -175,10 +182,22 @@ class _Connection(asyncio.Protocol):
     async def run(self, turn: Turn) -> None:
         await self.upstream.behaviour(turn)
         self.turn = None
+        if self.upstream.keep_alive_s is not None:
+            served = self.served
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.upstream.keep_alive_s, self.close_if_idle, served)
         trailing, _ = self.parser.trailing_data
         self.parser = h11.Connection(h11.SERVER, max_incomplete_event_size=64 << 20)
         if trailing:
             self.data_received(trailing)
+
+    def close_if_idle(self, served: int) -> None:
+        """The keep-alive limit has passed since the request of that number."""
+        if self.turn is None and self.served == served and not self.transport.is_closing():
+            if self.upstream.reset_idle:
+                reset_transport(self.transport)
+            else:
+                self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
@@ -197,9 +216,18 @@ class Upstream:
     before the behaviour was through, `open` the connections.
     """
 
-    def __init__(self, behaviour: Behaviour = answer, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        behaviour: Behaviour = answer,
+        host: str = "127.0.0.1",
+        *,
+        keep_alive_s: float | None = None,
+        reset_idle: bool = False,
+    ) -> None:
         self.behaviour = behaviour
         self.host = host
+        self.keep_alive_s = keep_alive_s
+        self.reset_idle = reset_idle
         self.port = 0
         self.requests: list[Incoming] = []
         self.aborted: list[Incoming] = []

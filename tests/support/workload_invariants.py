@@ -280,8 +280,11 @@ class Invariants:
             if not isinstance(action, CreatePod):
                 continue
             ordinal = place_of(name_of(action.pod)).group
+            if not is_protected(spec, ordinal):
+                # From here on it may count as moved, whether its pods come to be or not.
+                self.slots.pop(ordinal, None)
             before = self.slots.get(ordinal)
-            if before is not None and is_protected(spec, ordinal):
+            if before is not None:
                 now = self._forms_of(action.pod, plan)
                 assert now == before, f"P4: the protected group {ordinal} changes its revision"
 

@@ -1,0 +1,225 @@
+"""Carries out plans: stage by stage, a few calls at a time, and goes on where one call fails.
+
+Every deletion carries the UID of the object that was meant. What was created or deleted is noted as
+expected before the call, so that no plan is made before the caches show it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kthena.api.kubernetes import CONTROLLER_REVISIONS, PODS, SERVICES
+from kthena.api.registry import MODEL_SERVINGS
+from kthena.api.workload.names import LABEL_ROLE
+from kthena.kube.client import DeleteParams, KubeClient, PatchType
+from kthena.kube.errors import (
+    ApiError,
+    Conflict,
+    ConnectionFailed,
+    NotFound,
+    ServerTimeout,
+    ServiceUnavailable,
+    TooManyRequests,
+)
+from kthena.machinery.objects import Object, generation_of, key_of, labels_of, name_of, uid_of
+from kthena.machinery.resources import Resource
+from kthena.workload.ownwrites import OwnWrites
+from kthena.workload.planner.plan import (
+    Action,
+    Adopt,
+    AnnotateModelServing,
+    AnnotatePod,
+    AnnotateRevision,
+    CreatePod,
+    CreateRevision,
+    CreateService,
+    DeletePod,
+    DeleteRevision,
+    DeleteService,
+    DeleteStale,
+    Plan,
+    Problem,
+    Stage,
+)
+
+CONCURRENCY: Final = 16
+"""Calls of one plan that run at once."""
+
+REFUSALS: Final = 10
+"""Refused pods of one role after which the others of that role wait for the next plan."""
+
+_UNCERTAIN = (ConnectionFailed, ServerTimeout)
+"""Errors after which nobody knows whether the call was carried out."""
+
+_PASSING = (*_UNCERTAIN, Conflict, NotFound, ServiceUnavailable, TooManyRequests)
+"""Errors that say nothing of the object: the caches lag, or the server is busy."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What could not be done, and what became of the ModelServing."""
+
+    modelserving: Object
+    """As the plan saw it, or as it was after the plan's own patch."""
+    errors: list[ApiError] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    """Those that the server refused, for the condition; passing troubles are only tried again."""
+
+    def add(self, action: Action, error: ApiError) -> None:
+        """Note a failure."""
+        self.errors.append(error)
+        if not isinstance(error, _PASSING):
+            self.problems.append(_problem(action, error))
+
+
+class Executor:
+    """Carries out plans of one controller. It keeps nothing between two plans."""
+
+    def __init__(
+        self, client: KubeClient, own_writes: OwnWrites, *, concurrency: int = CONCURRENCY
+    ) -> None:
+        self._client = client
+        self._own = own_writes
+        self._concurrency = concurrency
+
+    async def carry_out(self, modelserving: Object, plan: Plan) -> Outcome:
+        """Do what the plan says. Failures are collected; cancellation passes at once."""
+        run = _Run(self._client, self._own, modelserving)
+        for stage in Stage:
+            actions = plan.in_stage(stage)
+            concurrency = 1 if stage is Stage.RECORDS else self._concurrency
+            await self._side_by_side(run, actions, concurrency)
+            if stage.is_barrier and run.outcome.errors:
+                break
+        return run.outcome
+
+    async def _side_by_side(self, run: "_Run", actions: Sequence[Action], concurrency: int) -> None:
+        remaining = iter(actions)
+
+        async def work() -> None:
+            for action in remaining:
+                await run.perform(action)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, len(actions))):
+                group.create_task(work())
+
+
+class _Run:
+    """One plan being carried out.
+
+    Mutable state: what failed, the services among it, and how many pods of each role were refused.
+    """
+
+    def __init__(self, client: KubeClient, own: OwnWrites, modelserving: Object) -> None:
+        self.outcome = Outcome(modelserving)
+        self._client = client
+        self._own = own
+        self._modelserving = modelserving
+        self._key = key_of(modelserving)
+        self._failed_services: set[str] = set()
+        self._refused: Counter[str] = Counter()
+
+    async def perform(self, action: Action) -> None:
+        """Carry out one action, or note why it failed."""
+        if isinstance(action, CreatePod) and self._is_held_back(action):
+            return
+        try:
+            await self._perform(action)
+        except ApiError as error:
+            self.outcome.add(action, error)
+            if isinstance(action, CreateService):
+                self._failed_services.add(name_of(action.service))
+            if isinstance(action, CreatePod):
+                self._refused[labels_of(action.pod)[LABEL_ROLE]] += 1
+
+    def _is_held_back(self, action: CreatePod) -> bool:
+        refused = self._refused[labels_of(action.pod)[LABEL_ROLE]]
+        return refused >= REFUSALS or action.service in self._failed_services
+
+    async def _perform(self, action: Action) -> None:
+        match action:
+            case CreateRevision(obj):
+                await self._create(CONTROLLER_REVISIONS, obj)
+            case CreateService(obj):
+                await self._create(SERVICES, obj)
+            case CreatePod(obj):
+                await self._create(PODS, obj)
+            case Adopt():
+                metadata: dict[str, Any] = {
+                    "uid": action.uid,
+                    "resourceVersion": action.resource_version,
+                    "ownerReferences": list(action.owner_references),
+                }
+                await self._patch(action.resource, action.name, metadata)
+            case AnnotateModelServing():
+                uid = uid_of(self._modelserving)
+                metadata = {"uid": uid, "annotations": dict(action.annotations)}
+                patched = await self._patch(MODEL_SERVINGS, self._key.name, metadata)
+                if generation_of(patched) == generation_of(self._modelserving):
+                    self.outcome.modelserving = patched
+            case AnnotateRevision() | AnnotatePod():
+                metadata = {"uid": action.uid, "annotations": dict(action.annotations)}
+                await self._patch(_resource_of(action), action.name, metadata)
+            case DeleteStale() | DeletePod() | DeleteService() | DeleteRevision():
+                await self._delete(_resource_of(action), action.name, action.uid)
+
+    async def _create(self, resource: Resource, obj: Object) -> None:
+        name = key_of(obj)
+        self._own.expect_creation(self._key, resource, name)
+        try:
+            await self._client.create(resource, obj)
+        except ApiError:
+            # Whether it exists or not, creating it again by its name does no harm.
+            self._own.creation_failed(self._key, resource, name)
+            raise
+
+    async def _patch(self, resource: Resource, name: str, metadata: Object) -> Object:
+        """Merge metadata into the object, which must have the UID; the object as it is then."""
+        patched = await self._client.patch(
+            resource, name, self._key.namespace, {"metadata": metadata}, PatchType.MERGE
+        )
+        self._own.expect_version(self._key, resource, patched)
+        return patched
+
+    async def _delete(self, resource: Resource, name: str, uid: str) -> None:
+        self._own.expect_deletion(self._key, uid)
+        try:
+            await self._client.delete(resource, name, self._key.namespace, DeleteParams(uid=uid))
+        except NotFound:
+            self._own.deletion_failed(self._key, uid)
+        except _UNCERTAIN:
+            # It may be on its way out: until that is seen or ruled out by time, nothing else of
+            # this ModelServing is disturbed.
+            raise
+        except ApiError:
+            self._own.deletion_failed(self._key, uid)
+            raise
+
+
+def _resource_of(action: Action) -> Resource:
+    match action:
+        case DeleteStale() | Adopt():
+            return action.resource
+        case DeletePod() | AnnotatePod():
+            return PODS
+        case DeleteService():
+            return SERVICES
+    return CONTROLLER_REVISIONS
+
+
+def _problem(action: Action, error: ApiError) -> Problem:
+    """What a failed call means to the user."""
+    match action:
+        case CreateRevision(obj) | CreateService(obj) | CreatePod(obj):
+            return Problem(
+                "FailedCreate", f"{obj['kind']} {name_of(obj)} was not created: {error.message}"
+            )
+        case AnnotateModelServing():
+            return Problem("FailedUpdate", f"the ModelServing was not annotated: {error.message}")
+    kind = _resource_of(action).kind
+    if action.stage is Stage.DELETIONS or isinstance(action, DeleteStale | DeleteRevision):
+        return Problem("FailedDelete", f"{kind} {action.name} was not deleted: {error.message}")
+    return Problem("FailedUpdate", f"{kind} {action.name} was not updated: {error.message}")

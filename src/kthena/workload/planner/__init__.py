@@ -1,0 +1,1 @@
+"""Decides what a ModelServing needs next, from what can be observed. Pure."""

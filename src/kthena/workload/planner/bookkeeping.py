@@ -1,0 +1,182 @@
+"""What is written down: revisions, the records on them, and the counters of recoveries.
+
+Everything here precedes the pods that it speaks of. A record is not added to a ControllerRevision
+that Kthena wrote as long as all groups are of one revision and nothing is created: then it would say
+nothing that cannot be seen.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from kthena.machinery.objects import annotations_of, controller_of, name_of, uid_of
+from kthena.workload.children.identity import InstanceKey
+from kthena.workload.planner.formation import Formation
+from kthena.workload.planner.plan import (
+    AnnotateModelServing,
+    AnnotateRevision,
+    CreateRevision,
+    DeleteRevision,
+)
+from kthena.workload.planner.recovery import is_fresh
+from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.records import (
+    ANNOTATION_RECOVERIES,
+    ANNOTATION_SLOTS,
+    Forming,
+    Recoveries,
+    SlotRecord,
+    format_recoveries,
+)
+from kthena.workload.revisions import Revision, build_revision
+
+
+class Books:
+    """The groups of a plan, by what becomes of them. Read-only.
+
+    `staying` are the groups that keep their slot, those included that are deleted to be made again.
+    `disturbed` says whether pods are deleted or on their way out.
+    """
+
+    def __init__(
+        self,
+        situation: Situation,
+        staying: Collection[Slot],
+        formation: Formation,
+        *,
+        disturbed: bool,
+    ) -> None:
+        self.situation = situation
+        self.formation = formation
+        self.disturbed = disturbed
+        groups: dict[str, set[int]] = {}
+        for slot in staying:
+            if slot.revision is not None:
+                groups.setdefault(slot.revision.name, set()).add(slot.ordinal)
+        for ordinal, revision in formation.groups.items():
+            groups.setdefault(revision.name, set()).add(ordinal)
+        self.groups = {name: frozenset(ordinals) for name, ordinals in groups.items()}
+        """The groups of each revision that has any."""
+
+
+def plan_revisions(books: Books) -> list[CreateRevision | AnnotateRevision]:
+    """ControllerRevisions to write, and records to bring up to date.
+
+    A revision that gains groups comes before one that loses them: a group that moves is recorded
+    twice for a moment, never not at all.
+    """
+    situation, history = books.situation, books.situation.history
+    creations: list[CreateRevision] = []
+    gains: list[AnnotateRevision] = []
+    losses: list[AnnotateRevision] = []
+    number = max((revision.number for revision in history.known.values()), default=0)
+    for revision in history.known.values():
+        record = _record(books, revision)
+        if revision.stored is None:
+            if _is_needed(books, revision) and history.is_usable(revision):
+                number += 1
+                stored = build_revision(
+                    situation.modelserving, revision, number=number, record=record
+                )
+                creations.append(CreateRevision(stored))
+        elif record != revision.record and (revision.record or _must_record(books)):
+            note = AnnotateRevision(
+                name_of(revision.stored),
+                uid_of(revision.stored),
+                {ANNOTATION_SLOTS: record.format()},
+            )
+            gained = record.groups - (revision.record.groups if revision.record else frozenset())
+            (gains if gained else losses).append(note)
+    return [*creations, *gains, *losses]
+
+
+def plan_history(books: Books, referenced: Collection[str]) -> Iterator[DeleteRevision]:
+    """ControllerRevisions that no pod, no slot and no status refers to."""
+    situation = books.situation
+    kept = {situation.history.update.name, *books.groups, *referenced}
+    for slot in situation.slots.values():
+        for instance in slot.group.instances:
+            kept.update(pod.revision for pod in instance.pods.values())
+    for revision in situation.history.known.values():
+        stored = revision.stored
+        if stored is not None and revision.name not in kept and controller_of(stored) is not None:
+            yield DeleteRevision(name_of(stored), uid_of(stored))
+
+
+def plan_counters(
+    books: Books, carried: Mapping[InstanceKey, Recoveries]
+) -> AnnotateModelServing | None:
+    """The counters to keep on the ModelServing while pods are being replaced."""
+    situation = books.situation
+    kept = {
+        key: counter
+        for key, counter in situation.recoveries.items()
+        if is_fresh(counter, situation.now) and not _is_whole(situation, key)
+    }
+    counters = {**kept, **carried}
+    text = format_recoveries(counters) if counters else None
+    if text == annotations_of(situation.modelserving).get(ANNOTATION_RECOVERIES):
+        return None
+    return AnnotateModelServing({ANNOTATION_RECOVERIES: text})
+
+
+def _record(books: Books, revision: Revision) -> SlotRecord:
+    groups = books.groups.get(revision.name, frozenset())
+    replicas = books.situation.replicas_of(revision) if groups else {}
+    if books.formation.is_full:
+        # Some instances are not begun yet: none may be taken for lost.
+        before = revision.record.replicas if revision.record else {}
+        replicas = {role: min(wanted, before.get(role, 0)) for role, wanted in replicas.items()}
+    return SlotRecord(groups, _forming(books, revision, groups), replicas)
+
+
+def _forming(books: Books, revision: Revision, groups: frozenset[int]) -> Forming:
+    """What is begun now, and what was begun and is not whole yet."""
+    situation, formation = books.situation, books.formation
+    before = revision.record.forming if revision.record else Forming()
+    begun = set() if situation.is_podless(revision) else formation.groups.keys() & groups
+    whole_groups = begun | {
+        ordinal
+        for ordinal in before.groups & groups
+        if not _is_group_whole(situation, situation.slots.get(ordinal))
+    }
+    instances = {key for key in formation.instances if key.group in groups}
+    for key in before.instances:
+        slot = situation.slots.get(key.group)
+        present = slot and key.ordinal in slot.group.roles.get(key.role, {})
+        if key.group in groups and present and not _is_whole(situation, key):
+            instances.add(key)
+    alone = {key for key in instances if key.group not in whole_groups}
+    return Forming(frozenset(whole_groups), frozenset(alone))
+
+
+def _is_group_whole(situation: Situation, slot: Slot | None) -> bool:
+    """Whether every instance that a group should have exists with all its pods."""
+    if slot is None or slot.revision is None:
+        return False
+    for role, wanted in situation.replicas_of(slot.revision).items():
+        instances = slot.group.roles.get(role, {})
+        whole = sum(_is_whole(situation, instance.key) for instance in instances.values())
+        if whole < wanted:
+            return False
+    return True
+
+
+def _is_whole(situation: Situation, key: InstanceKey) -> bool:
+    """Whether all pods of an instance exist and none is on its way out."""
+    group = situation.groups.get(key.group)
+    instance = group.roles.get(key.role, {}).get(key.ordinal) if group else None
+    return instance is not None and instance.is_complete(situation.history.size_of(instance))
+
+
+def _is_needed(books: Books, revision: Revision) -> bool:
+    """Whether a revision has to be written: pods carry its name, or may do so next."""
+    situation = books.situation
+    live = revision.name == situation.history.update.name
+    return not live or situation.accepted or revision.name in books.groups
+
+
+def _must_record(books: Books) -> bool:
+    """Whether something would be forgotten: pods come or go, or groups are of several revisions."""
+    formation = books.formation
+    if formation.groups or formation.instances or books.disturbed:
+        return True
+    return bool(books.groups.keys() - {books.situation.history.update.name})

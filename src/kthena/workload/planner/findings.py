@@ -1,0 +1,112 @@
+"""What a plan found out, for the status: counted after the plan's deletions, before its creations."""
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+
+from kthena.workload.children.identity import group_name
+from kthena.workload.planner.formation import Formation
+from kthena.workload.planner.groups import Health
+from kthena.workload.planner.recovery import Waiting
+from kthena.workload.planner.rollout import is_damaged
+from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.status import Counters, Findings
+
+
+def find(
+    situation: Situation,
+    *,
+    departing: Collection[int],
+    podless: tuple[int, int],
+    replaced: Collection[int],
+    waiting: Sequence[Waiting],
+    formation: Formation,
+) -> Findings:
+    """The findings of a plan that deletes `departing` and `replaced` groups.
+
+    `podless` counts groups without pods, of the live revision and of others.
+    """
+    slots = situation.slots.values()
+    staying = [slot for slot in slots if slot.ordinal not in departing]
+    available = [
+        slot for slot in staying if slot.health is Health.AVAILABLE and slot.ordinal not in replaced
+    ]
+    unready = sorted({slot.ordinal for slot in slots} - {slot.ordinal for slot in available})
+    outdated = [slot.ordinal for slot in staying if slot.outdated and not slot.protected]
+    unknown = [
+        slot.ordinal
+        for slot in staying
+        if slot.revision is None and is_damaged(situation, slot) and slot.ordinal not in replaced
+    ]
+    back_offs = [one.pod.place.instance for one in waiting if one.recoveries]
+    looping = sorted(
+        {f"{group_name(situation.name, key.group)}/{key.role_id}" for key in back_offs}
+    )
+    absent = max(0, situation.desired_groups - len(staying))
+    return Findings(
+        counters=_count(situation, {*departing, *replaced}, len(available), podless),
+        current_revision=_current_revision(situation),
+        update_revision=situation.history.update.name,
+        selector_role=situation.selector_role,
+        missing=absent - sum(podless),
+        unready=unready,
+        outdated=outdated,
+        refused=situation.observed.refused,
+        falls_back=situation.falls_back,
+        crash_looping=looping,
+        unknown=unknown,
+        problems=[*situation.history.problems.values(), *formation.problems.values()],
+    )
+
+
+def _count(
+    situation: Situation, leaving: Collection[int], available: int, podless: tuple[int, int]
+) -> Counters:
+    living = [
+        slot for slot in situation.slots.values() if not slot.gone and slot.ordinal not in leaving
+    ]
+    old = sum(_is_old(slot) for slot in living)
+    updated = len(living) - old + podless[0]
+    old += podless[1]
+    replicas = len(situation.slots) + sum(podless)
+    available += sum(podless)
+    done = replicas == updated == available == situation.desired_groups
+    # Kthena calls the updated groups current once a rollout is over, unless there is a partition.
+    current = updated if done and situation.partition == 0 else old
+    return Counters(replicas, current, updated, available)
+
+
+def _is_old(slot: Slot) -> bool:
+    """Whether a group is not of the live revision, or may not be."""
+    return slot.outdated or slot.revision is None
+
+
+def _current_revision(situation: Situation) -> str:
+    """The revision of the groups that are not updated: the stored one while any of them has it."""
+    stored = str((situation.modelserving.get("status") or {}).get("currentRevision") or "")
+    first, others = _take_first(_old_revisions(situation))
+    if first is None or stored in others:
+        return situation.history.update.name if first is None else stored
+    return first
+
+
+def _take_first(names: Iterator[str]) -> tuple[str | None, set[str]]:
+    first = next(names, None)
+    return first, set(itertools.chain([first] if first is not None else [], names))
+
+
+def _old_revisions(situation: Situation) -> Iterator[str]:
+    """Revisions of groups that are not updated, by ordinal; protected ones count without pods."""
+    ordinals = sorted(situation.slots.keys() | situation.recorded.keys())
+    for ordinal in ordinals:
+        slot = situation.slots.get(ordinal)
+        if slot is not None and _is_old(slot) and (slot.protected or not slot.gone):
+            if slot.revision is not None:
+                yield slot.revision.name
+            else:
+                yield next(iter(slot.group.instances)).revision
+        elif (
+            slot is None and ordinal < situation.desired_groups and situation.is_protected(ordinal)
+        ):
+            recorded = situation.recorded[ordinal]
+            if recorded.name not in situation.history.current_names:
+                yield recorded.name

@@ -1,0 +1,178 @@
+"""Pods and services that are missing, and what the new ones look like.
+
+A whole instance, or a whole group, is created at once and only when nothing is left of its former
+self, so no name is used again while a sibling of its last bearer lives. Pods are created in batches:
+the rest follows once these are seen, so that no spec, however large, makes an endless plan.
+"""
+
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from kthena.api.kubernetes import PODS, SERVICES
+from kthena.machinery.resources import Resource
+from kthena.workload.children.identity import (
+    ENTRY_POSITION,
+    InstanceKey,
+    PodPlace,
+    entry_name,
+    pod_name,
+)
+from kthena.workload.children.pods import PodIdentity, build_pod
+from kthena.workload.children.services import build_service
+from kthena.workload.planner.groups import Instance
+from kthena.workload.planner.observed import Belonging
+from kthena.workload.planner.plan import CreatePod, CreateService, Problem
+from kthena.workload.planner.recovery import is_fresh, recoveries_of
+from kthena.workload.planner.scale import missing_ordinals
+from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.records import ANNOTATION_RECOVERIES
+from kthena.workload.revisions import Revision, RoleTemplate, role_hash
+
+BATCH: Final = 1000
+"""Pods that one plan creates at most."""
+
+
+@dataclass(slots=True)
+class Formation:
+    """What one plan creates. It collects, group by group."""
+
+    situation: Situation
+    pods: list[CreatePod] = field(default_factory=list)
+    services: dict[InstanceKey, CreateService] = field(default_factory=dict)
+    groups: dict[int, Revision] = field(default_factory=dict)
+    """Groups without pods that are to have some, with what they are made from."""
+    instances: set[InstanceKey] = field(default_factory=set)
+    """Instances that are begun in groups that have pods."""
+    filled: set[int] = field(default_factory=set)
+    """Groups that were compared with their revision."""
+    wanted: set[InstanceKey] = field(default_factory=set)
+    """Instances that should have a service, whether they have it or not."""
+    problems: dict[str, Problem] = field(default_factory=dict)
+    """What stands in the way, by the name of the object concerned."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the batch holds no more pods; then there may be more to create."""
+        return len(self.pods) >= BATCH
+
+    def fill_group(self, slot: Slot, remade: Collection[InstanceKey]) -> None:
+        """Add what a group lacks against its own revision.
+
+        Instances in `remade` get no pod before all of theirs are gone.
+        """
+        revision = slot.revision
+        if revision is None:
+            return
+        self.filled.add(slot.ordinal)
+        for name, wanted in self.situation.replicas_of(revision).items():
+            leaving = slot.leaving.get(name, ())
+            present = slot.group.roles.get(name, {})
+            for ordinal, instance in present.items():
+                own = self.situation.history.known.get(instance.revision)
+                if ordinal in leaving or own is None or name not in own.roles:
+                    continue
+                self._want_service(own.roles[name], instance.key)
+                complete = instance.is_complete(own.roles[name].size)
+                if not complete and instance.key not in remade:
+                    self._add_pods(own, own.roles[name], instance.key)
+            for ordinal in missing_ordinals(present, leaving, wanted):
+                if self.is_full:
+                    return
+                key = InstanceKey(slot.ordinal, name, ordinal)
+                self.instances.add(key)
+                self._add_instance(revision, revision.roles[name], key)
+
+    def add_groups(self, departing: Collection[int]) -> None:
+        """Add the groups that are missing."""
+        situation = self.situation
+        for ordinal in self._missing_groups(departing):
+            revision = situation.revision_for(ordinal)
+            podless = situation.is_podless(revision)
+            if self.is_full or (podless and not situation.is_protected(ordinal)):
+                return
+            self.groups[ordinal] = revision
+            for name, wanted in situation.replicas_of(revision).items():
+                for number in range(wanted):
+                    if self.is_full:
+                        return
+                    key = InstanceKey(ordinal, name, number)
+                    self._add_instance(revision, revision.roles[name], key)
+
+    def _missing_groups(self, departing: Collection[int]) -> Iterator[int]:
+        """The groups to add, a batch at most. A refused spec gets back what it had, no more."""
+        situation = self.situation
+        wanted, present = situation.desired_groups, situation.slots.keys()
+        missing = missing_ordinals(present, departing, wanted)
+        if not situation.accepted:
+            # A service outlives the pods of its group, and goes with a group that is scaled away.
+            had = {*situation.recorded, *(key.group for key in situation.services)}
+            lost = sorted(one for one in had if one < wanted and one not in present)
+            missing = iter(lost[: max(0, wanted - (len(present) - len(departing)))])
+        return itertools.islice(missing, BATCH)
+
+    def _add_instance(self, revision: Revision, role: RoleTemplate, key: InstanceKey) -> None:
+        """Add an instance that has no pods, with its service."""
+        self._want_service(role, key)
+        self._add_pods(revision, role, key)
+
+    def _want_service(self, role: RoleTemplate, key: InstanceKey) -> None:
+        if not role.has_service:
+            return
+        self.wanted.add(key)
+        if key in self.situation.services:
+            return
+        if not self._is_taken(SERVICES, entry_name(self.situation.name, key)):
+            self.services[key] = CreateService(build_service(self.situation.modelserving, key))
+
+    def _add_pods(self, revision: Revision, role: RoleTemplate, key: InstanceKey) -> None:
+        """Add the pods that an instance lacks."""
+        situation = self.situation
+        if not situation.history.is_usable(revision):
+            return
+        service = entry_name(situation.name, key) if role.has_service else None
+        if service is not None and self._is_taken(SERVICES, service):
+            return
+        group = situation.groups.get(key.group)
+        instance = group.roles.get(key.role, {}).get(key.ordinal) if group else None
+        existing = instance.pods if instance else {}
+        identity = PodIdentity(
+            revision=revision.name,
+            role_hash=situation.role_hashes.get((revision.name, role.name)) or role_hash(role),
+            scheduler=situation.scheduler,
+            annotations=self._annotations(key, instance),
+        )
+        for index in range(role.size):
+            if self.is_full:
+                return
+            place = PodPlace(key, index)
+            if index in existing or self._is_taken(PODS, pod_name(situation.name, place)):
+                continue
+            if index != ENTRY_POSITION and role.worker_template is None:
+                self.problems[role.name] = Problem(
+                    "MissingWorkerTemplate",
+                    f"role {role.name} has workerReplicas {role.worker_replicas} and no "
+                    "workerTemplate; add one, or set workerReplicas to 0",
+                )
+                return
+            pod = build_pod(situation.modelserving, role, place, identity)
+            self.pods.append(CreatePod(pod, service))
+
+    def _annotations(self, key: InstanceKey, instance: Instance | None) -> dict[str, str]:
+        kept = self.situation.recoveries.get(key)
+        counter = recoveries_of(self.situation, instance) if instance else kept
+        if counter is None or not is_fresh(counter, self.situation.now):
+            return {}
+        return {ANNOTATION_RECOVERIES: counter.format()}
+
+    def _is_taken(self, resource: Resource, name: str) -> bool:
+        """Whether somebody else has the name. A former ModelServing's child gives it up by itself."""
+        whose = self.situation.taken_names.get((resource, name))
+        if whose is Belonging.FOREIGN:
+            self.problems[name] = Problem(
+                "NameConflict",
+                f"{resource.kind} {name} exists and is not of this ModelServing; "
+                "delete it, or rename the ModelServing",
+            )
+        return whose is not None

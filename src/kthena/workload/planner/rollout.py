@@ -1,0 +1,50 @@
+"""Which groups are replaced now because the template has changed (ServingGroupRollingUpdate).
+
+Groups that are down cost nothing: replacing them takes nothing away, so a broken revision can always
+be rolled over. Beyond that, at most `maxUnavailable` groups are down at once, and an available group
+is taken only while more than `replicas - maxUnavailable` are available. All groups count, protected
+ones included.
+"""
+
+from collections.abc import Collection
+
+from kthena.workload.planner.groups import Health
+from kthena.workload.planner.situation import Situation, Slot
+
+
+def replaced_groups(situation: Situation, staying: Collection[Slot], podless: int) -> set[int]:
+    """Ordinals of the groups to delete, so that they are made again from the live spec."""
+    candidates = [slot for slot in staying if _may_be_replaced(situation, slot)]
+    candidates.sort(key=lambda slot: (slot.health, -slot.ordinal))
+    # A group that has no pods because its roles are scaled to zero lacks nothing; any other that
+    # does not exist is as down as one that cannot serve.
+    available = podless + sum(slot.health is Health.AVAILABLE for slot in staying)
+    serving = podless + sum(slot.health is not Health.DOWN for slot in staying)
+    down = max(situation.desired_groups, len(staying)) - serving
+    replaced = set()
+    for slot in candidates:
+        if slot.health is not Health.DOWN:
+            if down >= situation.max_unavailable:
+                break
+            if slot.health is Health.AVAILABLE:
+                if available <= situation.desired_groups - situation.max_unavailable:
+                    break
+                available -= 1
+            down += 1
+        replaced.add(slot.ordinal)
+    return replaced
+
+
+def _may_be_replaced(situation: Situation, slot: Slot) -> bool:
+    """Whether the group is another revision's, or cannot be healed for want of its revision."""
+    if slot.protected:
+        return False
+    return slot.outdated or (slot.revision is None and is_damaged(situation, slot))
+
+
+def is_damaged(situation: Situation, slot: Slot) -> bool:
+    """Whether an instance of the group lacks pods."""
+    return any(
+        not instance.is_complete(situation.history.size_of(instance))
+        for instance in slot.group.instances
+    )

@@ -1,0 +1,181 @@
+"""What the controller writes on objects because it cannot be derived: three annotations.
+
+On a ControllerRevision, `slots` says which groups are at that revision (also while they have no
+pods), which instances are being formed, and how many instances of each role had been asked for. On
+a pod and, while the pod is being replaced, on the ModelServing, `recoveries` counts how often an
+instance was made anew after a failure. On a failing pod, `failing-since` dates the failure.
+
+An annotation that cannot be read counts as absent: it only ever makes the controller more careful.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from kthena.api.workload.names import LABEL_PREFIX
+from kthena.machinery.conditions import format_time, parse_time
+from kthena.workload.children.identity import InstanceKey
+
+ANNOTATION_SLOTS: Final = f"{LABEL_PREFIX}slots"
+ANNOTATION_RECOVERIES: Final = f"{LABEL_PREFIX}recoveries"
+ANNOTATION_FAILING_SINCE: Final = f"{LABEL_PREFIX}failing-since"
+
+_WHOLE_GROUP: Final = "*"
+_MAX_ORDINAL: Final = 2**31 - 1
+
+
+def format_ordinals(ordinals: Iterable[int]) -> str:
+    """Sorted ordinals as ranges: `0-4,7`."""
+    ranges: list[list[int]] = []
+    for ordinal in sorted(set(ordinals)):
+        if ranges and ranges[-1][1] == ordinal - 1:
+            ranges[-1][1] = ordinal
+        else:
+            ranges.append([ordinal, ordinal])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def parse_ordinals(text: str) -> frozenset[int]:
+    """The ordinals of a text that `format_ordinals` wrote.
+
+    Raises:
+        ValueError: the text is none of its, or a range is larger than any ModelServing.
+    """
+    ordinals: set[int] = set()
+    for part in text.split(",") if text else ():
+        low, _, high = part.partition("-")
+        first, last = int(low), int(high or low)
+        if not 0 <= first <= last <= _MAX_ORDINAL or last - first > _MAX_RANGE:
+            raise ValueError(f"{part!r} is no range of ordinals")
+        ordinals.update(range(first, last + 1))
+    return frozenset(ordinals)
+
+
+_MAX_RANGE: Final = 1_000_000
+"""Guards against an edited annotation that would fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forming:
+    """The parts of groups whose pods have been asked for and have not all existed yet.
+
+    A pod that is missing from a forming part is created alone; one that is missing from any other
+    part was lost, and the recovery policy says what returns with it.
+    """
+
+    groups: frozenset[int] = frozenset()
+    instances: frozenset[InstanceKey] = frozenset()
+
+    def covers(self, key: InstanceKey) -> bool:
+        """Whether the instance is being formed, alone or with its group."""
+        return key.group in self.groups or key in self.instances
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRecord:
+    """The annotation of one ControllerRevision."""
+
+    groups: frozenset[int] = frozenset()
+    forming: Forming = field(default_factory=Forming)
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    """Instances per role that the groups of this revision had been asked for."""
+
+    def format(self) -> str:
+        """The annotation's text; equal records have equal texts."""
+        by_instance: dict[str, set[int]] = {}
+        for key in self.forming.instances:
+            by_instance.setdefault(f"{key.role}/{key.ordinal}", set()).add(key.group)
+        forming = {name: format_ordinals(groups) for name, groups in by_instance.items()}
+        if self.forming.groups:
+            forming[_WHOLE_GROUP] = format_ordinals(self.forming.groups)
+        content = {
+            "groups": format_ordinals(self.groups),
+            "forming": forming,
+            "replicas": dict(self.replicas),
+        }
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str | None) -> "SlotRecord | None":
+        """The record of an annotation; None where it is absent or cannot be read."""
+        if text is None:
+            return None
+        try:
+            content = json.loads(text)
+            return cls(
+                groups=parse_ordinals(content["groups"]),
+                forming=_parse_forming(content["forming"]),
+                replicas={str(role): int(count) for role, count in content["replicas"].items()},
+            )
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+
+def _parse_forming(content: Mapping[str, str]) -> Forming:
+    groups: frozenset[int] = frozenset()
+    instances: set[InstanceKey] = set()
+    for key, text in content.items():
+        if key == _WHOLE_GROUP:
+            groups = parse_ordinals(text)
+        else:
+            role, _, ordinal = key.rpartition("/")
+            instances.update(
+                InstanceKey(group, role, int(ordinal)) for group in parse_ordinals(text)
+            )
+    return Forming(groups, frozenset(instances))
+
+
+@dataclass(frozen=True, slots=True)
+class Recoveries:
+    """How often an instance was made anew after failures, and when last."""
+
+    count: int
+    at: datetime
+
+    def format(self) -> str:
+        """`3@2026-01-01T00:00:00Z`."""
+        return f"{self.count}@{format_time(self.at)}"
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Recoveries | None":
+        """The counter of an annotation; None where it is absent or cannot be read."""
+        count, _, at = (text or "").partition("@")
+        moment = time_or_none(at)
+        if moment is None or not count.isascii() or not count.isdigit():
+            return None
+        return cls(int(count[:4]), moment)
+
+
+def parse_recoveries(text: str | None) -> dict[InstanceKey, Recoveries]:
+    """The counters that a ModelServing keeps for instances that are being made anew."""
+    try:
+        content = json.loads(text or "{}").items()
+    except (ValueError, AttributeError):
+        return {}
+    counters: dict[InstanceKey, Recoveries] = {}
+    for key, value in content:
+        group, _, rest = key.partition("/")
+        role, _, ordinal = rest.rpartition("/")
+        counter = Recoveries.parse(value) if isinstance(value, str) else None
+        if counter is not None and role and group.isdecimal() and ordinal.isdecimal():
+            counters[InstanceKey(int(group), role, int(ordinal))] = counter
+    return counters
+
+
+def format_recoveries(counters: Mapping[InstanceKey, Recoveries]) -> str:
+    """The inverse of `parse_recoveries`."""
+    content = {
+        f"{key.group}/{key.role}/{key.ordinal}": counter.format()
+        for key, counter in counters.items()
+    }
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def time_or_none(text: object) -> datetime | None:
+    """A time of the API, or None where it is absent or unreadable."""
+    try:
+        return parse_time(text)
+    except ValueError:
+        return None
