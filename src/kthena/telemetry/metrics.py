@@ -19,7 +19,7 @@ __all__ = ["CONTENT_TYPE", "Counter", "Gauge", "Histogram", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call, unused-ignore]
 
 
 class Metrics:

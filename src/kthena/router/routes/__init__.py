@@ -1,0 +1,1 @@
+"""Which ModelServer gets a request: an immutable table, compiled once, matched per request."""

@@ -1,0 +1,1 @@
+"""Which endpoint of a server gets a request: filters, then scorers, then a picker."""
