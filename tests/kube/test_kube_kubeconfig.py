@@ -66,6 +66,16 @@ async def test_a_user_name_and_password(tmp_path: Path) -> None:
     assert await endpoint.credentials.authorization() == "Basic YTpi"
 
 
+async def test_a_name_and_password_within_the_url_are_sent_and_never_shown(tmp_path: Path) -> None:
+    cluster = {"server": "http://a:b%40c@127.0.0.1:1/x/"}
+    endpoint = load(write(tmp_path / "config", document(cluster=cluster)))
+
+    assert endpoint.server == "http://127.0.0.1:1/x"
+    assert await endpoint.credentials.authorization() == "Basic YTpiQGM="
+    with_token = load(write(tmp_path / "config", document({"token": "t"}, cluster=cluster)))
+    assert await with_token.credentials.authorization() == "Bearer t"
+
+
 async def test_no_user_is_anonymous(tmp_path: Path) -> None:
     endpoint = load(write(tmp_path / "config", document()))
 
@@ -261,8 +271,8 @@ def test_without_a_current_context_one_must_be_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a: [", "is no YAML"),
-        ("just text", "has no clusters"),
+        ("a: [", ":2:1: did not find"),
+        ("just text", "the document is a text"),
         ("", "has no clusters"),
         ("contexts: [5]", "contexts: every item needs name and context"),
     ],

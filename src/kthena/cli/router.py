@@ -67,15 +67,20 @@ def _configuration(options: dict[str, Any]) -> "RouterConfig":
 
     given: Path | None = options["config_file"]
     path = given or Path(CONFIGURATION_FILE)
+    config = RouterConfig()
     try:
-        config = RouterConfig()
         if given is not None or path.is_file():
             config = load_configuration(path.read_text(encoding="utf-8"), str(path))
-        config = apply_environment(config, os.environ)
     except ConfigurationError as exc:
-        raise CliError(str(exc), exit_code=ExitCode.USAGE) from exc
+        text = str(exc)
+        where = "" if text.startswith(str(path)) else f"{path}: "
+        raise CliError(f"{where}{text}", exit_code=ExitCode.USAGE) from exc
     except OSError as exc:
         raise CliError(f"{path}: {exc.strerror or exc}", exit_code=ExitCode.USAGE) from exc
+    try:
+        config = apply_environment(config, os.environ)
+    except ConfigurationError as exc:
+        raise CliError(f"environment variable {exc}", exit_code=ExitCode.USAGE) from exc
     return replace(config, expose_metrics=options["expose_metrics_on_router_port"])
 
 

@@ -14,6 +14,7 @@ first byte of a reply, as Go's net/http does.
 """
 
 import asyncio
+import base64
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -60,6 +61,18 @@ class Anonymous:
         return rejected
 
 
+class Basic(Anonymous):
+    """A name and a password that never change."""
+
+    def __init__(self, name: str, password: str) -> None:
+        encoded = base64.b64encode(f"{name}:{password}".encode()).decode()
+        self._value = f"Basic {encoded}"
+
+    async def authorization(self) -> str | None:
+        """The scheme Basic of RFC 7617."""
+        return self._value
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An API server and how to reach it: URL, TLS (None for plain HTTP), credentials, namespace."""
@@ -91,7 +104,7 @@ class HttpTransport:
         self._host = url.hostname
         self._port = url.port or (443 if url.scheme == "https" else 80)
         self._ssl_context = endpoint.ssl_context if url.scheme == "https" else None
-        self._authority = url.netloc.rpartition("@")[2]
+        self._authority = url.netloc
         self._prefix = url.path.rstrip("/")
         self._keep_alive_s = keep_alive_s
         self._slots = asyncio.Semaphore(max_connections)

@@ -14,19 +14,19 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx2
 import msgspec
-import yaml
 from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
 from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
 
-from kthena.kube.client.http import Anonymous, Endpoint
+from kthena.kube.client.http import Anonymous, Basic, Credentials, Endpoint
 from kthena.kube.client.options import ClientConfig
 from kthena.kube.errors import ClientConfigError
+from kthena.machinery.yaml import YamlError, load_documents
 
 _UNSUPPORTED = {
     "cluster": ("proxy-url", "tls-server-name"),
@@ -50,7 +50,7 @@ def load_endpoint(config: ClientConfig, service_account: Path = Path(SERVICE_ACC
         selected = _select(_merge(files), config.context)
     else:
         selected = _in_cluster(config, service_account)
-    server = selected.cluster.server.rstrip("/")
+    server, from_url = _split_credentials(selected.cluster.server.rstrip("/"))
     _refuse_proxy(server)
     user = selected.user or User()
     try:
@@ -62,8 +62,21 @@ def load_endpoint(config: ClientConfig, service_account: Path = Path(SERVICE_ACC
         raise ClientConfigError(
             f"context {selected.context_name!r}: credentials or certificates are unusable: {exc}"
         ) from exc
-    credentials = Anonymous() if auth is None else _LightkubeCredentials(auth, server)
+    credentials = from_url if auth is None else _LightkubeCredentials(auth, server)
     return Endpoint(server, credentials, context, selected.namespace)
+
+
+def _split_credentials(server: str) -> tuple[str, Credentials]:
+    """The server's URL without a user and password, which no message may show; and those.
+
+    As with client-go they are sent where the user entry has no credentials of its own.
+    """
+    url = urlsplit(server)
+    userinfo, _, host = url.netloc.rpartition("@")
+    if not userinfo:
+        return server, Anonymous()
+    name, _, password = userinfo.partition(":")
+    return url._replace(netloc=host).geturl(), Basic(unquote(name), unquote(password))
 
 
 def _kubeconfig_files(config: ClientConfig, service_account: Path) -> list[Path]:
@@ -130,14 +143,16 @@ def _merge(files: list[Path]) -> _Entries:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text())
+        documents = load_documents(path.read_text(), str(path))
     except OSError as exc:
         raise ClientConfigError(f"kubeconfig {path}: {exc.strerror}") from exc
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+    except UnicodeDecodeError as exc:
         raise ClientConfigError(f"kubeconfig {path} is no YAML: {exc}") from exc
-    if not isinstance(document, dict):
+    except YamlError as exc:
+        raise ClientConfigError(f"kubeconfig {exc}") from exc
+    if not documents:
         raise ClientConfigError(f"kubeconfig {path} has no clusters, contexts and users")
-    return document
+    return documents[0].object
 
 
 def _select(entries: _Entries, context: str | None) -> SingleConfig:

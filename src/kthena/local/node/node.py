@@ -193,12 +193,15 @@ class Node:
             await self._clock.sleep(self.config.lease_s)
 
     async def _farewell(self) -> None:
-        """Stop every pod within the grace of a stop, and say that the node is gone."""
+        """Stop every pod within the grace of a stop, and say that the node is gone.
+
+        An API server that does not answer holds nothing up: what could not be said stays unsaid.
+        """
         for running in self._workers.values():
             running.worker.shut_down(self.config.stop_grace_s)
         tasks = [running.task for running in self._workers.values()]
         if tasks:
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, timeout=self.config.stop_grace_s + _FAREWELL_S)
         await self._events.flush(_FAREWELL_S)
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):

@@ -1,0 +1,79 @@
+"""Names that a pod's program resolves, whatever the program: a plain Python here."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.programs import Workspace, until
+
+SERVING = """
+apiVersion: workload.serving.volcano.sh/v1alpha1
+kind: ModelServing
+metadata: {name: names, namespace: team}
+spec:
+  replicas: 1
+  template:
+    roles:
+    - name: worker
+      replicas: 1
+      entryTemplate: {spec: {containers: [{name: main, image: "plain:1"}]}}
+      workerReplicas: 1
+      workerTemplate: {spec: {containers: [{name: main, image: "plain:1"}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: front, namespace: team}
+spec:
+  selector: {modelserving.volcano.sh/entry: "true"}
+  ports: [{port: 80}]
+"""
+
+PROGRAM = """
+import os, socket, time
+names = [os.environ["ENTRY_ADDRESS"], os.environ["ENTRY_ADDRESS"] + ".svc.cluster.local",
+         "front", "front.team", "front.team.svc"]
+for name in names:
+    while True:
+        try:
+            found = {item[4][0] for item in socket.getaddrinfo(name, 80)}
+        except OSError:
+            time.sleep(0.05)
+            continue
+        print(name, *sorted(found), flush=True)
+        break
+time.sleep(3600)
+"""
+
+
+def test_entry_address_and_services_resolve_in_a_worker(space: Workspace, tmp_path: Path) -> None:
+    images, manifest = tmp_path / "images.yaml", tmp_path / "serving.yaml"
+    images.write_text(
+        json.dumps({"plain*": ["python3", "-c", PROGRAM.replace("{", "{{").replace("}", "}}")]})
+    )
+    manifest.write_text(SERVING)
+    up = space.up("-f", str(manifest), "--image-map", str(images))
+    entry = "names-0-worker-0-0"
+
+    def lines() -> list[str]:
+        printed = space.run("logs", "names-0-worker-0-1", "-n", "team").stdout.splitlines()
+        return printed if len(printed) == 5 else []
+
+    printed = until("five names", lines, report=space.logs)
+    status = space.run("get", "pod", entry, "-n", "team", "-o", "json")
+    address = json.loads(status.stdout)["status"]["podIP"]
+    assert printed == [
+        f"{name} {address}"
+        for name in (
+            f"{entry}.team",
+            f"{entry}.team.svc.cluster.local",
+            "front",
+            "front.team",
+            "front.team.svc",
+        )
+    ]
+    node = json.loads(space.run("get", "nodes", "-o", "json").stdout)["items"][0]
+    ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+    if "no private mounts" in ready.get("message", ""):
+        pytest.skip(ready["message"])
+    assert up.process.poll() is None
