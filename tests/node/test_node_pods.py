@@ -1,114 +1,31 @@
 """Pods on a node against an API server: the embedded one, and a real one."""
 
 import asyncio
-import contextlib
 import os
 import re
 import signal
-import uuid
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kthena.api.kubernetes import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS, SERVICES
+from kthena.api.kubernetes import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICES
 from kthena.kube.client import PatchType
-from kthena.kube.errors import NotFound
-from kthena.local.apiserver.logs import LogError, LogOptions
-from kthena.local.node.claims import ClaimError
-from kthena.local.node.config import NodeConfig
+from kthena.local.apiserver.logs import LogError
 from kthena.local.node.httpget import http_get
-from kthena.local.node.images import parse_image_map
-from kthena.local.node.node import Node
-from kthena.machinery.objects import Object, uid_of
-from support.local_api import SERVERS, Api, is_ready, open_api
+from kthena.machinery.objects import uid_of
+from support.local_api import is_ready
 from support.node import PYTHON, alive, wait_until
-
-IMAGES = {"python": [PYTHON, "-I", "-S", "{args}"], "own": ["{command}", "{args}"]}
-WAIT = "import time; print('up', flush=True); time.sleep(600)"
-POLITE = (
-    "import signal,sys,time\n"
-    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('up', flush=True)\n"
-    "time.sleep(600)"
+from support.node_world import (
+    POLITE,
+    STUBBORN,
+    WAIT,
+    World,
+    condition,
+    on_host,
+    python,
+    wait_for_log,
+    wait_for_log_end,
+    waiting_reason,
 )
-
-
-class World:
-    """An API server, a node that can be started again, and the folder that they use."""
-
-    def __init__(self, api: Api, folder: Path) -> None:
-        self.api = api
-        self.folder = folder
-        self.data = folder / "data"
-        self.name = self.scheduler = f"node-{uuid.uuid4().hex[:6]}"
-        self.node: Node = None  # type: ignore[assignment] # set by `start`
-        self._running = AsyncExitStack()
-
-    async def start(self, **settings: Any) -> None:
-        """Start the node, ending the one before."""
-        await self.stop()
-        config = NodeConfig(
-            self.name,
-            self.data,
-            image_map=parse_image_map(IMAGES, "test"),
-            scheduler_names=(self.scheduler,),
-            stop_grace_s=1,
-            **settings,
-        )
-        self.node = Node(self.api.client, config)
-        await self._running.enter_async_context(running(self.node))
-
-    async def stop(self) -> None:
-        await self._running.aclose()
-
-    async def run(self, name: str, *containers: Any, **fields: Any) -> Object:
-        """Create a pod for this node."""
-        labels = fields.pop("labels", {"app": name})
-        spec = {
-            "containers": list(containers),
-            "schedulerName": self.scheduler,
-            "terminationGracePeriodSeconds": 5,
-            **fields,
-        }
-        pod = {"metadata": {"name": name, "labels": labels}, "spec": spec}
-        return await self.api.create(PODS, pod)
-
-    async def logs(self, pod: Object, **options: Any) -> str:
-        wanted = LogOptions(options.pop("container", "c"), **options)
-        return b"".join([part async for part in self.node.stream(pod, wanted)]).decode()
-
-
-def python(code: str, name: str = "c", /, **fields: Any) -> dict[str, Any]:
-    return {"name": name, "image": "python", "args": ["-c", code], **fields}
-
-
-@asynccontextmanager
-async def running(node: Node) -> AsyncIterator[Node]:
-    task = asyncio.create_task(node.run())
-    ready = asyncio.create_task(node.ready.wait())
-    await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
-    ready.cancel()
-    if task.done():
-        await task
-    try:
-        yield node
-    finally:
-        node.stop()
-        await task
-
-
-@pytest.fixture(params=SERVERS)
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    async with open_api(request.param, request, tmp_path) as api:
-        made = World(api, tmp_path)
-        try:
-            await made.start()
-            yield made
-        finally:
-            await made.stop()
-            assert not alive(f"{made.data}:"), "processes of pods are left"
 
 
 async def test_an_engine_pod_becomes_ready_and_answers(world: World) -> None:
@@ -127,26 +44,6 @@ async def test_an_engine_pod_becomes_ready_and_answers(world: World) -> None:
     assert {"Scheduled", "Started"} <= {reason for reason, _ in await world.api.events("e")}
 
 
-async def test_the_node_is_registered_and_says_when_it_stops(world: World) -> None:
-    def ready(node: Object) -> str:
-        (condition,) = [c for c in node["status"]["conditions"] if c["type"] == "Ready"]
-        return str(condition["status"])
-
-    node = await world.api.client.get(NODES, world.name)
-    await world.run("p", python(POLITE))
-    await world.api.until_ready("p")
-    await world.stop()
-    after = await world.api.client.get(NODES, world.name)
-    pod = await world.api.get(PODS, "p")
-
-    assert ready(node) == "True"
-    assert node["status"]["capacity"]["cpu"]
-    assert ready(after) == "False"
-    assert not is_ready(pod)
-    assert pod["status"]["phase"] == "Running"
-    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
-
-
 async def test_a_deleted_pod_stops_gracefully_and_goes(world: World) -> None:
     pod = await world.run("p", python(POLITE))
     await world.api.until_ready("p")
@@ -159,18 +56,16 @@ async def test_a_deleted_pod_stops_gracefully_and_goes(world: World) -> None:
 
 
 async def test_a_forced_deletion_kills_at_once(world: World) -> None:
-    code = "import signal,time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT
-    pod = await world.run("p", python(code), terminationGracePeriodSeconds=600)
-    await world.api.until_ready("p")
+    pod = await world.run("p", python(STUBBORN), terminationGracePeriodSeconds=600)
+    await wait_for_log(world, await world.api.until_ready("p"), "up")
     await world.api.delete(PODS, "p", grace_s=0)
 
     await wait_until(lambda: not alive(f"{world.data}:{uid_of(pod)}"))
 
 
 async def test_a_shorter_grace_period_set_later_counts(world: World) -> None:
-    code = "import signal,time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT
-    await world.run("p", python(code), terminationGracePeriodSeconds=600)
-    await world.api.until_ready("p")
+    await world.run("p", python(STUBBORN), terminationGracePeriodSeconds=600)
+    await wait_for_log(world, await world.api.until_ready("p"), "up")
     await world.api.delete(PODS, "p", grace_s=300)
     await world.api.until_event("p", "Killing")
     await world.api.delete(PODS, "p", grace_s=1)
@@ -391,96 +286,6 @@ async def test_a_deadline_ends_the_pod(world: World) -> None:
     await wait_until(lambda: not alive(f"{world.data}:{uid_of(pod)}"))
 
 
-async def test_gated_pods_and_those_of_others_are_not_bound(world: World) -> None:
-    await world.run("gated", python(WAIT), schedulingGates=[{"name": "x"}])
-    await world.run("other", python(WAIT), schedulerName="someone-else")
-    await world.run("mine", python(WAIT))
-    await world.api.until_ready("mine")
-    for name in ("gated", "other"):
-        assert "nodeName" not in (await world.api.get(PODS, name))["spec"]
-    pod = await world.api.get(PODS, "gated")
-    pod["spec"]["schedulingGates"] = []
-    await world.api.client.update(PODS, pod)
-    await world.api.until_ready("gated")
-
-
-async def test_an_idle_pod_makes_no_writes(world: World) -> None:
-    await world.run("p", python(WAIT))
-    await world.api.until_ready("p")
-    await world.api.until(PODS, "p", lambda pod: condition(pod, "PodReadyToStartContainers"))
-    before = await world.api.get(PODS, "p")
-    await world.api.client.patch(
-        PODS, "p", world.api.namespace, {"metadata": {"labels": {"x": "y"}}}, PatchType.MERGE
-    )
-    labelled = await world.api.get(PODS, "p")
-    await asyncio.sleep(0.5)
-    after = await world.api.get(PODS, "p")
-
-    assert after["metadata"]["resourceVersion"] == labelled["metadata"]["resourceVersion"]
-    assert after["status"] == before["status"]
-
-
-async def test_pods_of_an_earlier_life_are_taken_up_again(world: World) -> None:
-    await world.run("p", python(POLITE))
-    await world.run("done", python("pass"), restartPolicy="Never")
-    first = await world.api.until_ready("p")
-    await world.api.until(PODS, "done", lambda pod: pod["status"].get("phase") == "Succeeded")
-    await world.start()
-    second = await world.api.until_ready("p")
-
-    assert second["status"]["podIP"] == first["status"]["podIP"]
-    (entry,) = second["status"]["containerStatuses"]
-    assert entry["restartCount"] == 1
-    assert len(alive(f"{world.data}:")) == 2, "launcher and program"
-    done = await world.api.get(PODS, "done")
-    assert done["status"]["phase"] == "Succeeded"
-
-
-async def test_pods_deleted_while_the_node_was_away_go_when_it_is_back(world: World) -> None:
-    pod = await world.run("p", python(POLITE))
-    await world.api.until_ready("p")
-    await world.stop()
-    await world.api.delete(PODS, "p")
-    await world.start()
-
-    await world.api.until_gone(PODS, "p")
-    await wait_until(lambda: not (world.data / "pods" / uid_of(pod)).exists())
-
-
-async def test_a_seeded_pod_is_readdressed_and_has_not_restarted(world: World) -> None:
-    pod = await world.run("p", python(WAIT), schedulerName="nobody")
-    seeded = {
-        "phase": "Running",
-        "podIP": "10.0.0.9",
-        "podIPs": [{"ip": "10.0.0.9"}],
-        "conditions": [
-            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        ],
-        "containerStatuses": [
-            {
-                "name": "c", "ready": True, "started": True, "image": "python", "imageID": "x",
-                "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
-            }
-        ],
-    }  # fmt: skip
-    await world.api.client.update(PODS, {**pod, "status": seeded}, subresource="status")
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "p", "namespace": world.api.namespace},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": world.name},
-    }
-    path = PODS.path(world.api.namespace, "p", "binding")
-    await world.api.client.raw("POST", path, body=binding)
-    pod = await world.api.until(
-        PODS, "p", lambda pod: is_ready(pod) and pod["status"]["podIP"].startswith("127.")
-    )
-
-    (entry,) = pod["status"]["containerStatuses"]
-    assert entry["restartCount"] == 0
-    assert pod["status"]["podIPs"] == [{"ip": pod["status"]["podIP"]}]
-
-
 async def test_logs_and_their_errors(world: World) -> None:
     code = "import time\nfor i in range(5): print('line', i, flush=True)\ntime.sleep(600)"
     await world.run("p", python(code), python(WAIT, "d"))
@@ -509,52 +314,6 @@ async def test_logs_and_their_errors(world: World) -> None:
     assert (await follow).endswith("line 4\n")
 
 
-async def test_two_nodes_do_not_share_a_directory_or_addresses(world: World) -> None:
-    other = NodeConfig("other", world.data, scheduler_names=())
-    with pytest.raises(ClaimError, match="in use by another node"):
-        await Node(world.api.client, other).run()
-    apart = Node(world.api.client, NodeConfig("other", world.folder / "b", scheduler_names=()))
-    async with running(apart):
-        first = await world.api.client.get(NODES, world.name)
-        second = await world.api.client.get(NODES, "other")
-    assert first["status"]["addresses"][0] != second["status"]["addresses"][0]
-
-
-async def test_a_cancelled_node_leaves_no_process(world: World) -> None:
-    other = NodeConfig(
-        f"{world.name}-b",
-        world.folder / "b",
-        image_map=parse_image_map(IMAGES, "test"),
-        scheduler_names=("b",),
-    )
-    node = Node(world.api.client, other)
-    task = asyncio.create_task(node.run())
-    await node.ready.wait()
-    await world.run("p", python(WAIT), schedulerName="b")
-    await world.api.until_ready("p")
-    assert alive(f"{world.folder / 'b'}:")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-    assert not alive(f"{world.folder / 'b'}:")
-
-
-async def test_a_lease_tells_that_the_node_lives(world: World) -> None:
-    await world.start(lease_s=0.1)
-
-    async def renewed() -> str:
-        lease = await world.api.client.get(LEASES, world.name, "kube-node-lease")
-        return str(lease["spec"]["renewTime"])
-
-    seen: set[str] = set()
-    async with asyncio.timeout(10):
-        while len(seen) < 2:
-            with contextlib.suppress(NotFound):
-                seen.add(await renewed())
-            await asyncio.sleep(0.05)
-
-
 async def test_a_killed_program_is_restarted(world: World) -> None:
     pod = await world.run("p", python(WAIT))
     pod = await world.api.until_ready("p")
@@ -568,60 +327,3 @@ async def test_a_killed_program_is_restarted(world: World) -> None:
 
     end = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
     assert (end["exitCode"], end["signal"]) == (137, 9)
-
-
-async def test_without_private_mounts_volumes_are_found_through_a_variable(world: World) -> None:
-    await world.start(private_mounts=False)
-    code = (
-        "import os,time; place = dict(m.split('=') for m in os.environ['KTHENA_MOUNTS'].split(':'))\n"
-        "print(os.listdir(place['/models/m']), os.path.exists('/models'), flush=True); time.sleep(600)"
-    )
-    mount = {"volumeMounts": [{"name": "v", "mountPath": "/models/m"}]}
-    downloader = {
-        "name": "i",
-        "image": "ghcr.io/volcano-sh/downloader:latest",
-        "args": ["--source", "x/y", "--output-dir", "/models/m/deep"],
-        **mount,
-    }
-    await world.run(
-        "p", python(code, **mount, workingDir="/kthena-gone"),
-        initContainers=[downloader], volumes=[{"name": "v", "emptyDir": {}}],
-    )  # fmt: skip
-    pod = await world.api.until_ready("p")
-    await wait_for_log(world, pod, "deep")
-    node = await world.api.client.get(NODES, world.name)
-
-    assert await world.logs(pod) == f"['deep'] {on_host('/models')}\n"
-    assert "switched off" in await world.api.until_event("p", "LimitedByHost")
-    assert "no private mounts" in node["status"]["conditions"][0]["message"]
-
-
-def on_host(path: str) -> bool:
-    return Path(path).exists()
-
-
-def waiting_reason(pod: Object) -> str:
-    for entry in (pod.get("status") or {}).get("containerStatuses") or ():
-        reason = entry["state"].get("waiting", {}).get("reason")
-        if reason:
-            return str(reason)
-    return ""
-
-
-def condition(pod: Object, kind: str) -> dict[str, Any]:
-    for entry in (pod.get("status") or {}).get("conditions") or ():
-        if entry["type"] == kind:
-            return dict(entry)
-    return {}
-
-
-async def wait_for_log(world: World, pod: Object, text: str) -> None:
-    async with asyncio.timeout(10):
-        while text not in await world.logs(pod):  # noqa: ASYNC110 - another program writes it
-            await asyncio.sleep(0.02)
-
-
-async def wait_for_log_end(world: World, pod: Object, text: str) -> None:
-    async with asyncio.timeout(10):
-        while text not in await world.logs(pod, tail_lines=1):  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.02)

@@ -21,7 +21,13 @@ from kthena.cli.up.settings import Settings
 
 @click.command("up")
 @input_options
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="Port of the router.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port of the router; 0 takes any free one.",
+)
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Keep logs and volumes here.")
 @click.option("--image-map", "image_maps", multiple=True, metavar="FILE", help="Image map to add.")
 @click.option(
