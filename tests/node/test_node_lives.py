@@ -16,6 +16,7 @@ from kthena.machinery.objects import Object, uid_of
 from support.local_api import is_ready
 from support.node import alive, wait_until
 from support.node_world import (
+    IMAGES,
     POLITE,
     WAIT,
     World,
