@@ -7,7 +7,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-cluster lint format generate check bench clean
+.PHONY: help setup quickstart test test-cluster lint format generate drift check bench clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,9 +45,15 @@ format: setup ## Format the code and mend what can be mended
 
 generate: setup ## Write generated files: CRDs, references
 	$(BIN)/python tools/gen_crds.py
+	$(BIN)/python tools/gen_field_report.py
+	$(BIN)/python tools/gen_cli.py
 
-check: lint test ## Everything that needs Python only: lint, tests and generated files
+check: lint drift test ## Everything that needs Python only: lint, generated files, tests
+
+drift: setup ## Fail when a generated file is stale
 	$(BIN)/python tools/gen_crds.py --check
+	$(BIN)/python tools/gen_field_report.py --check
+	$(BIN)/python tools/gen_cli.py --check
 
 bench: setup ## Run the benchmarks in smoke mode
 	$(BIN)/python benchmarks/run.py --smoke

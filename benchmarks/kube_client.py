@@ -1,23 +1,29 @@
-"""CPU time of the Kubernetes client side against a real API server.
+"""CPU time of the Kubernetes client side against an API server.
 
-    python benchmarks/kube_client.py KUBECONFIG [--count 2000] [--concurrency 10]
+    python benchmarks/kube_client.py [KUBECONFIG] [--count 2000] [--concurrency 10]
+    python benchmarks/kube_client.py --smoke           # a few objects, for CI
 
-Creates, reads, follows, lists and deletes ConfigMaps in a namespace of its own, and prints for each
+Without a KUBECONFIG the server is the embedded one, in a process of its own. Creates, reads, follows, lists and deletes ConfigMaps in a namespace of its own, and prints for each
 the CPU time of this process per object and the objects per second. CPU per operation is the number
 to compare; the rate is the server's as much as the client's.
 """
 
 import argparse
 import asyncio
+import json
+import multiprocessing
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 from kthena.api.kubernetes import CONFIG_MAPS, NAMESPACES
 from kthena.kube.client import ClientConfig, KubeClient, PatchType
 from kthena.kube.informer import Informer, InformerConfig
+from kthena.local.apiserver.server import ApiServer
 from kthena.machinery.objects import Object, name_of
 
 
@@ -102,9 +108,47 @@ async def follow(client: KubeClient, namespace: str, count: int) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
+def serve(folder: str, ready: Event) -> None:
+    """The embedded API server, until the process is ended."""
+
+    async def run() -> None:
+        server = ApiServer()
+        await server.start()
+        (Path(folder) / "kubeconfig").write_text(json.dumps(server.kubeconfig()))
+        ready.set()
+        await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+@contextmanager
+def embedded() -> Iterator[Path]:
+    """The kubeconfig of an embedded API server that runs as long as the block."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        ready = context.Event()
+        process = context.Process(target=serve, args=(folder, ready), daemon=True)
+        process.start()
+        try:
+            if not ready.wait(60):
+                raise TimeoutError("the embedded API server has not started")
+            yield Path(folder) / "kubeconfig"
+        finally:
+            process.terminate()
+            process.join()
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("kubeconfig", type=Path)
+    parser.add_argument("kubeconfig", type=Path, nargs="?")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--concurrency", type=int, default=10)
-    asyncio.run(main(parser.parse_args()))
+    parser.add_argument("--smoke", action="store_true", help="a few objects")
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        arguments.count = 50
+    if arguments.kubeconfig:
+        asyncio.run(main(arguments))
+    else:
+        with embedded() as arguments.kubeconfig:
+            asyncio.run(main(arguments))

@@ -1,19 +1,22 @@
 """What one hop through the router costs: CPU time per request, in the router's own process.
 
-The router runs here; the engines and the clients are processes of their own, so that only the
-router's work is counted. A closed loop: each client sends its next request when the last is answered.
+The router runs here, as `kthena.router.event_loop` sets a process up for it; the engines and the
+clients are processes of their own, so that only the router's work is counted. A closed loop: each
+client sends its next request when the last is answered. `added` is the median with the router less
+that of the same clients asking an engine directly, just before.
 
     python benchmarks/router_hop.py                    # JSON at 16 and at 1 client, streams at 16
     python benchmarks/router_hop.py --requests 50000 --clients 64
     python benchmarks/router_hop.py --smoke            # a few requests of each kind, for CI
 
-Figures of one run mean little on a busy machine; the method for comparisons is interleaved rounds.
+The exit status is 1 when a request fails or is lost. README.md beside this file says how to compare.
 """
 
 import argparse
 import asyncio
 import contextlib
 import json
+import math
 import random
 import resource
 import subprocess
@@ -23,12 +26,11 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import uvloop
-
 from kthena.kube.clock import SystemClock
 from kthena.machinery.objects import NamespacedName
 from kthena.router.app import Router
 from kthena.router.config import AccessLogConfig, RouterConfig
+from kthena.router.event_loop import new_event_loop, settle_memory
 from kthena.router.routes.compile import compile_route
 from kthena.router.routes.spec import Backend, EndpointSpec, Route, Rule, Server, Target
 from kthena.router.routes.table import RouteTable
@@ -70,7 +72,9 @@ class Engine(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.pending += data
         head, found, body = self.pending.partition(b"\r\n\r\n")
-        if not found or len(body) < int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]):
+        if not found or len(body) < int(
+            head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]
+        ):
             return
         self.pending = b""
         if b'"stream":true' in body:
@@ -164,13 +168,13 @@ async def run_clients(port: int, case: Case) -> None:
         await asyncio.get_running_loop().create_connection(lambda: Client(load), "127.0.0.1", port)
     await load.done
     seconds = time.perf_counter() - started
-    took = sorted(load.took)
+    took = sorted(load.took) or [math.nan]
     print(
         json.dumps(
             {
-                "requests": len(took),
+                "requests": len(load.took),
                 "errors": load.errors,
-                "per_second": len(took) / seconds,
+                "per_second": len(load.took) / seconds,
                 "p50_ms": took[len(took) // 2] * 1000,
                 "p99_ms": took[int(len(took) * 0.99)] * 1000,
             }
@@ -201,6 +205,11 @@ def cpu_seconds() -> tuple[float, float]:
     return used.ru_utime, used.ru_stime
 
 
+def check(case: Case, found: dict[str, Any]) -> None:
+    if found["errors"] or found["requests"] != case.requests:
+        raise SystemExit(f"{case.name}: {found}")
+
+
 async def measure(port: int, case: Case) -> dict[str, Any]:
     """Run the clients of one case against the router in this process."""
     command = [
@@ -213,43 +222,55 @@ async def measure(port: int, case: Case) -> dict[str, Any]:
     output, _ = await client.communicate()
     after = cpu_seconds()
     result: dict[str, Any] = json.loads(output)
+    check(case, result)
     result["user_us"] = (after[0] - before[0]) / result["requests"] * 1e6
     result["system_us"] = (after[1] - before[1]) / result["requests"] * 1e6
     return result
 
 
-async def run(cases: list[Case], engines: int, log: str) -> None:
+COLUMNS = (
+    f"{'case':<22}{'requests':>9}{'errors':>7}{'req/s':>8}{'p50 ms':>9}{'p99 ms':>9}{'added':>8}"
+)
+COLUMNS += f"{'user us':>9}{'system us':>10}{'CPU us':>8}"
+
+
+@contextlib.asynccontextmanager
+async def router_port(engines: list[int], log: str) -> AsyncIterator[int]:
+    """The port of a router that serves one model from these engines."""
     rng = random.Random()  # noqa: S311 - it draws among endpoints
     config = RouterConfig(access_log=AccessLogConfig(output=log))
     router = Router(config, SystemClock(), rng, Metrics("kthena_router_"))
-    async with engine_ports(engines) as ports:
-        key = NamespacedName("default", "s")
-        endpoints = tuple(
-            EndpointSpec(NamespacedName("default", f"p{port}"), str(port), "127.0.0.1", port)
-            for port in ports
-        )
-        route = Route(NamespacedName("default", "r"), "m", (), (Rule("", None, (Target(key),)),))
-        table = RouteTable({"m": (compile_route(route),)})
-        router.swap(table, [Backend(Server(key, "base", 8000, timeout_s=10), endpoints)])
-        port = await router.serve("127.0.0.1", 0)
-        print(
-            f"{'case':<22}{'requests':>9}{'errors':>7}{'req/s':>8}{'p50 ms':>9}{'p99 ms':>9}",
-            end="",
-        )
-        print(f"{'user us':>9}{'system us':>10}{'CPU us':>8}")
+    key = NamespacedName("default", "s")
+    endpoints = tuple(
+        EndpointSpec(NamespacedName("default", f"p{port}"), str(port), "127.0.0.1", port)
+        for port in engines
+    )
+    route = Route(NamespacedName("default", "r"), "m", (), (Rule("", None, (Target(key),)),))
+    table = RouteTable({"m": (compile_route(route),)})
+    router.swap(table, [Backend(Server(key, "base", 8000, timeout_s=10), endpoints)])
+    try:
+        yield await router.serve("127.0.0.1", 0)
+    finally:
+        await router.close(0)
+
+
+async def run(cases: list[Case], engines: int, log: str) -> None:
+    async with engine_ports(engines) as ports, router_port(ports, log) as port:
+        settle_memory()
+        print(COLUMNS)
         for case in cases:
-            await measure(port, replace(case, requests=max(case.clients, case.requests // 20)))
+            short = replace(case, requests=max(case.clients, case.requests // 20))
+            await measure(port, short)
+            direct = await measure(ports[0], short)
             found = await measure(port, case)
             cpu = found["user_us"] + found["system_us"]
             print(
                 f"{case.name:<22}{found['requests']:>9}{found['errors']:>7}"
                 f"{found['per_second']:>8.0f}{found['p50_ms']:>9.3f}{found['p99_ms']:>9.3f}"
+                f"{found['p50_ms'] - direct['p50_ms']:>8.3f}"
                 f"{found['user_us']:>9.1f}{found['system_us']:>10.1f}{cpu:>8.1f}",
                 flush=True,
             )
-            if found["errors"] or found["requests"] != case.requests:
-                raise SystemExit(f"{case.name}: {found}")
-    await router.close(0)
 
 
 def main() -> None:
@@ -287,7 +308,8 @@ def main() -> None:
             ),
         ]
         task = run(cases, options.engines, options.log)
-    uvloop.run(task)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(task)
 
 
 if __name__ == "__main__":
