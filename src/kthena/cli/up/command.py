@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +105,15 @@ async def _serve(settings: Settings, inputs: Inputs, config: Any) -> int:
     from kthena.local.cluster import LocalCluster
     from kthena.local.node.claims import ClaimError
 
-    try:
-        async with LocalCluster(config) as cluster:
-            client_config = ClientConfig(kubeconfig=cluster.kubeconfig, field_manager=FIELD_MANAGER)
-            async with KubeClient.connect(client_config) as client:
-                return await Session(settings, inputs, cluster, client).run()
-    except OSError as exc:
-        raise CliError(
-            exc.strerror or str(exc), hint="--port takes another port; 0 takes any free one"
-        ) from exc
-    except ClaimError as exc:
-        raise CliError(str(exc), hint="--data-dir takes another directory") from exc
+    async with AsyncExitStack() as stack:
+        try:
+            cluster = await stack.enter_async_context(LocalCluster(config))
+        except OSError as exc:
+            raise CliError(
+                exc.strerror or str(exc), hint="--port takes another port; 0 takes any free one"
+            ) from exc
+        except ClaimError as exc:
+            raise CliError(str(exc), hint="--data-dir takes another directory") from exc
+        client_config = ClientConfig(kubeconfig=cluster.kubeconfig, field_manager=FIELD_MANAGER)
+        client = await stack.enter_async_context(KubeClient.connect(client_config))
+        return await Session(settings, inputs, cluster, client).run()
