@@ -26,7 +26,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how much of the corpus took part: a run without it proves less than it seems to."""
     passed = terminalreporter.getreports("passed")
     count = sum("corpus" in report.keywords for report in passed if report.when == "call")
-    terminalreporter.write_line(f"corpus: {count} cases run")
+    terminalreporter.write_line(f"corpus: {count} tests run")
+    for report in passed:
+        # How many rules, vectors, verdict rows and manifests were compared, on which server.
+        if report.when == "call" and "tests/crds/" in report.nodeid and report.capstdout.strip():
+            server = report.nodeid.partition("[")[2].rstrip("]").split("-")[0]
+            for line in report.capstdout.strip().splitlines():
+                terminalreporter.write_line(f"{server or 'offline'}: {line}")
 
 
 @pytest.fixture(scope="session")
