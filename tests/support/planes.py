@@ -80,6 +80,17 @@ class Planes:
         process.wait()
         self.client.delete(self.path(_LEASES, "leases", LEASE))
 
+    def clear(self) -> None:
+        """Delete the namespace with everything in it; what it holds would be in the way of others.
+
+        Pods go at once, since no node may be there to see to it.
+        """
+        for plural in ("modelroutes", "modelservers"):
+            self.client.delete(self.path(NETWORKING, plural))
+        self.client.delete(self.path(SERVING, "modelservings"))
+        self.client.delete(f"/api/v1/namespaces/{self.namespace}")
+        self.client.delete(self.path("/api/v1", "pods"), {"gracePeriodSeconds": 0})
+
     def report(self) -> str:
         """What is there, for a failure's report."""
         pods = [
@@ -112,8 +123,9 @@ def planes(kind: str, request: pytest.FixtureRequest, space: Workspace) -> Itera
         client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         image_map = space.folder / "images.yaml"
         image_map.write_text("")
-        yield Planes(space, client, kubeconfig, namespace, image_map)
-        client.delete(f"/api/v1/namespaces/{namespace}")
+        found = Planes(space, client, kubeconfig, namespace, image_map)
+        yield found
+        found.clear()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,143 @@
+"""The planes as programs of their own on a cluster: together, and each without the other."""
+
+import http.client
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from kthena.machinery.yaml import load_documents
+from support.local_api import SERVERS
+from support.planes import NETWORKING, SERVING, Planes, planes
+from support.programs import REPOSITORY, Workspace, until
+
+if TYPE_CHECKING:
+    import subprocess
+
+QUICKSTART = REPOSITORY / "examples" / "quickstart"
+
+
+@pytest.fixture(params=SERVERS)
+def cluster(request: pytest.FixtureRequest, space: Workspace) -> Iterator[Planes]:
+    with planes(request.param, request, space) as found:
+        yield found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def quickstart(cluster: Planes, kind: str, **spec: Any) -> None:
+    path = QUICKSTART / f"{kind}.yaml"
+    obj = load_documents(path.read_text(), str(path))[0].object
+    obj["spec"].update(spec)
+    root = SERVING if kind == "modelserving" else NETWORKING
+    cluster.create(root, f"{kind}s", obj)
+
+
+def condition(cluster: Planes, kind: str, name: str = "Ready") -> dict[str, Any]:
+    root = SERVING if kind == "modelserving" else NETWORKING
+    obj = cluster.client.get(cluster.path(root, f"{kind}s", "qwen3")).body
+    for each in (obj.get("status") or {}).get("conditions") or ():
+        if each["type"] == name and each["observedGeneration"] == obj["metadata"]["generation"]:
+            return dict(each)
+    return {"status": "", "message": ""}
+
+
+def is_ready(cluster: Planes, kind: str) -> bool:
+    return bool(condition(cluster, kind)["status"] == "True")
+
+
+def ask(url: str) -> tuple[int, Any]:
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
+    body = {"model": "qwen3", "messages": [{"role": "user", "content": "hello"}]}
+    try:
+        connection.request(
+            "POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"}
+        )
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+class Router:
+    """`kthena router` on the test's cluster."""
+
+    def __init__(self, cluster: Planes) -> None:
+        self.port, self.metrics_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[str] = cluster.space.start(
+            "router", f"--kubeconfig={cluster.kubeconfig}", "--host=127.0.0.1",
+            f"--port={self.port}", f"--metrics-port={self.metrics_port}",
+            f"--lease-namespace={cluster.namespace}",
+        )  # fmt: skip
+
+
+def test_three_resources_answer_and_each_plane_may_be_killed(cluster: Planes) -> None:
+    cluster.node()
+    manager = cluster.controller_manager()
+    router = Router(cluster)
+    for kind in ("modelserving", "modelserver", "modelroute"):
+        quickstart(cluster, kind)
+    for kind in ("modelserving", "modelserver", "modelroute"):
+        until(f"{kind} is ready", partial(is_ready, cluster, kind),
+              report=cluster.report)  # fmt: skip
+    status, answer = ask(router.url)
+    assert status == 200, answer
+    assert answer["choices"][0]["message"]["content"]
+
+    # The data plane needs no workload plane.
+    cluster.kill_controller(manager)
+    assert ask(router.url)[0] == 200
+
+    # A router that comes later serves the same, and the statuses stay as they are.
+    versions = [
+        item["metadata"]["resourceVersion"] for item in cluster.items(NETWORKING, "modelroutes")
+    ]
+    second = Router(cluster)
+    until("the second router serves", lambda: _answers(second), report=cluster.report)
+    router.process.send_signal(signal.SIGTERM)
+    assert router.process.wait(20) == 0
+    assert ask(second.url)[0] == 200
+    assert versions == [
+        item["metadata"]["resourceVersion"] for item in cluster.items(NETWORKING, "modelroutes")
+    ]
+
+
+def _answers(router: Router) -> bool:
+    try:
+        return ask(router.url)[0] == 200
+    except OSError:
+        return False
+
+
+def test_a_route_tells_the_truth_as_pods_come_and_go(cluster: Planes) -> None:
+    cluster.node()
+    cluster.controller_manager()
+    router = Router(cluster)
+    quickstart(cluster, "modelroute")
+    missing = until(
+        "a condition", lambda: condition(cluster, "modelroute", "ResolvedRefs")["message"]
+    )
+    assert f"{cluster.namespace}/qwen3" in missing
+    quickstart(cluster, "modelserver")
+    until("no pods", lambda: condition(cluster, "modelserver")["status"] == "False")
+    status, answer = ask(router.url)
+    assert status == 503
+    assert answer["error"]["type"]
+    quickstart(cluster, "modelserving", replicas=1)
+    until("it answers", lambda: _answers(router), report=cluster.report)
+    until("ready", lambda: condition(cluster, "modelroute")["status"] == "True")
+    path = cluster.path(SERVING, "modelservings", "qwen3/scale")
+    assert cluster.client.patch(path, {"spec": {"replicas": 0}}).status == 200
+    until("not ready", lambda: condition(cluster, "modelroute")["status"] == "False",
+          report=cluster.report)  # fmt: skip
+    assert ask(router.url)[0] == 503
