@@ -6,11 +6,9 @@ from kthena.machinery.objects import NamespacedName
 from kthena.networking.conditions import (
     OWNED_TYPES,
     count_endpoints,
-    refused_conditions,
     route_conditions,
     server_conditions,
 )
-from kthena.networking.translate import Fault
 from support.networking import (
     PD_SELECTOR,
     Plane,
@@ -208,17 +206,6 @@ def test_several_tests_of_one_string_are_accepted_with_a_warning_and_stay_ready(
         "spec.rules[0].modelMatch.headers[x] has exact and prefix; only exact counts"
     )
     assert kstatus(1, status, 1) == "Current"
-
-
-def test_objects_of_which_nothing_is_done_say_so() -> None:
-    fault = Fault("NotSupported", "spec: external providers are not called by this version")
-    found = {one.type: (one.status, one.reason) for one in refused_conditions(3, fault)}
-    assert found == {
-        "Accepted": ("False", "NotSupported"),
-        "Ready": ("False", "NotSupported"),
-        "Stalled": ("True", "NotSupported"),
-    }
-    assert {one.observed_generation for one in refused_conditions(3, fault)} == {3}
 
 
 def test_long_messages_are_cut() -> None:

@@ -47,6 +47,7 @@ async def test_three_objects_and_a_pod_give_an_answer() -> None:
 async def test_the_older_of_two_routes_for_a_model_wins_in_any_order_and_after_restarts(
     order: int,
 ) -> None:
+    """The loser names the winner, and gets the model when the winner is deleted."""
     older = model_route("b", {"modelName": "chat", "rules": targets("one")}, created=OLD)
     younger = model_route("a", {"modelName": "chat", "rules": targets("two")}, created=NEW)
     pods = [engine_pod("p", app="one"), engine_pod("q", app="two")]

@@ -137,7 +137,11 @@ def test_a_compact_object_tells_its_positions_by_its_length(
     assert scan(b'{"a":1}').spans("b") == []
 
 
-def test_the_bodies_of_the_field_report() -> None:
+def test_what_is_not_the_model_keeps_its_bytes() -> None:
+    """Large integers, other spellings of numbers, lone surrogates and repeated keys are left alone.
+
+    Every spelling of the top-level key is renamed, nothing deeper is.
+    """
     raw = (
         b'{ "seed": 9007199254740993,"big":123456789012345678901234567890, "f":1.0, "e":1e2,\n'
         b'  "s":"\\ud83d lone","model" : "chat","messages":[{"model":"chat","content":"\\"model\\""}],'

@@ -58,6 +58,7 @@ async def test_a_client_that_leaves_a_stream_stops_the_engine(how: str, tmp_path
 
 
 async def test_a_client_that_leaves_without_a_stream_stops_the_engine(tmp_path: Path) -> None:
+    """The engine would take half a minute for a reply that nobody waits for."""
     async with (
         Upstream(hang) as engine,
         serving(TABLE, [backend("s", engine)], log=tmp_path / "log") as fleet,
@@ -91,6 +92,7 @@ async def _metric(fleet: Fleet, name: str, **labels: str) -> float:
 
 
 async def test_a_client_that_leaves_during_prefill_stops_the_prefill(tmp_path: Path) -> None:
+    """Decode, which would come next, is never asked."""
     async with Upstream(hang) as prefill, Upstream() as decode:
         server = pd_backend("s", {"g": ([prefill], [decode])})
         async with serving(TABLE, [server], log=tmp_path / "log") as fleet:
@@ -234,7 +236,8 @@ async def test_a_slow_reader_slows_the_engine_down_and_memory_stays_flat() -> No
         assert sent > before
 
 
-async def test_a_slow_reader_that_leaves_frees_the_engine() -> None:
+@pytest.mark.parametrize("how", ["fin", "rst"])
+async def test_a_slow_reader_that_leaves_frees_the_engine(how: str) -> None:
     async def flood(turn: Turn) -> None:
         turn.stream_head()
         while not turn.left.is_set():
@@ -247,9 +250,104 @@ async def test_a_slow_reader_that_leaves_frees_the_engine() -> None:
         await client.read_until(b"\r\n\r\n")
         client.pause()
         await asyncio.sleep(0.1)
-        client.reset()
+        if how == "rst":
+            client.reset()
+        else:  # the router's buffers stay full: nothing it writes would tell it
+            client.writer.write_eof()
         async with asyncio.timeout(1):
             await engine.abort_seen.wait()
+        client.writer.transport.abort()
+
+
+async def test_a_client_that_leaves_its_upload_leaves_nothing_behind() -> None:
+    async with Upstream() as engine, serving(TABLE, [backend("s", engine)]) as fleet:
+        server = fleet.router._server
+        for framing in (b"content-length: 9000000", b"transfer-encoding: chunked"):
+            client = await fleet.connect()
+            client.send(b"POST /v1/x HTTP/1.1\r\nhost: x\r\n" + framing + b"\r\n\r\n")
+            client.send(b"%x\r\n" % (1 << 20) + b"x" * (1 << 20))
+            await eventually(lambda: server.buffered_bytes >= 1 << 20)
+            client.close()
+            await eventually(lambda: server.connections == 0)
+            assert server.buffered_bytes == 0
+        assert not engine.accepted
+
+
+async def test_an_endpoint_that_leaves_while_it_streams_finishes_its_streams() -> None:
+    """Its pod is on its way out: nothing new goes there, and what runs there ends well."""
+    go = asyncio.Event()
+
+    async def stream(turn: Turn) -> None:
+        turn.stream_head()
+        turn.event({"n": 0})
+        await go.wait()
+        turn.event({"n": 1})
+        turn.stream_end()
+
+    async with (
+        Upstream(stream) as leaving,
+        Upstream() as staying,
+        serving(TABLE, [backend("s", leaving)]) as fleet,
+    ):
+        clients = [await fleet.connect() for _ in range(5)]
+        for client in clients:
+            client.send(chat({**CHAT, "stream": True}))
+            await client.read_until(b'{"n": 0}')
+        fleet.router.swap(TABLE, [backend("s", staying)])
+        for _ in range(5):
+            assert (await fleet.ask(CHAT)).status == 200
+        assert (len(leaving.requests), len(staying.requests)) == (5, 5)
+        go.set()
+        for client in clients:
+            rest = await client.read_until(b"0\r\n\r\n")
+            assert b'{"n": 1}' in rest
+            client.reset()
+        assert not leaving.aborted
+        await eventually(lambda: not leaving.open)  # its connections are not kept
+
+
+async def test_tables_that_change_all_the_time_drop_no_request() -> None:
+    """Two servers take turns in table and endpoints while requests, half of them streams, run."""
+
+    async def some(turn: Turn) -> None:
+        if not turn.request.json.get("stream"):
+            await asyncio.sleep(0.002)
+            await answer(turn)
+            return
+        turn.stream_head()
+        for number in range(5):
+            turn.event({"n": number})
+            await asyncio.sleep(0.001)
+        turn.stream_end()
+
+    async def ask(fleet: Fleet, number: int) -> None:
+        async with await fleet.connect() as client:
+            for _ in range(10):
+                reply = await client.ask({**CHAT, "stream": bool(number % 2)})
+                assert reply.status == 200
+                if number % 2:
+                    assert reply.body.count(b"data:") == 5
+
+    async with Upstream(some) as one, Upstream(some) as two:
+        settings = [
+            (table_of(route("chat", rule("s"))), [backend("s", one)]),
+            (table_of(route("chat", rule("t"))), [backend("t", two)]),
+            (
+                table_of(route("chat", rule(("s", 1), ("t", 2)))),
+                [backend("s", two), backend("t", one)],
+            ),
+        ]
+        async with serving(*settings[0]) as fleet:
+            asking = asyncio.gather(*(ask(fleet, number) for number in range(20)))
+            turn = 0
+            while not asking.done():
+                turn += 1
+                fleet.router.swap(*settings[turn % 3])
+                await asyncio.sleep(0.001)
+            await asking
+            assert turn > 10
+    assert not one.aborted
+    assert not two.aborted
 
 
 async def test_closing_the_router_lets_replies_end_and_then_cuts_them(tmp_path: Path) -> None:

@@ -58,6 +58,34 @@ async def test_prefill_computes_one_token_and_decode_gets_the_request() -> None:
     assert first.header("x-request-id") == second.header("x-request-id")
 
 
+async def test_a_body_that_prefill_cannot_be_made_of_is_400() -> None:
+    """Repeated members are only met when the body is edited, which happens in a task of its own."""
+    body = b'{"model":"chat",' + b",".join([b'"a":1'] * 5000) + b"}"
+    async with (
+        Upstream() as prefill,
+        Upstream() as decode,
+        serving(TABLE, [pd_backend("s", {"g": ([prefill], [decode])})]) as fleet,
+    ):
+        async with asyncio.timeout(2):
+            reply = await fleet.ask(body)
+        assert (reply.status, reply.error["code"]) == (400, "request_parsing")
+        assert await fleet.metric("active_upstream_requests") == 0
+    assert not prefill.requests
+
+
+async def test_a_fault_of_a_connector_is_500_and_keeps_nobody_waiting() -> None:
+    async with (
+        Upstream() as prefill,
+        Upstream() as decode,
+        serving(TABLE, [pd_backend("s", {"g": ([prefill], [decode])})]) as fleet,
+    ):
+        fleet.router._forwarder._connectors = {}
+        async with asyncio.timeout(2):
+            reply = await fleet.ask(CHAT)
+        assert (reply.status, reply.error["code"]) == (500, "internal")
+        assert await fleet.metric("active_upstream_requests") == 0
+
+
 async def test_decode_begins_only_after_prefill_has_answered() -> None:
     go = asyncio.Event()
 

@@ -233,6 +233,21 @@ def test_targets_are_sent_on_in_origin_form(target: bytes, sent_on: str) -> None
     assert (requests, refused) == ([Parsed("GET", sent_on, b"")], 0)
 
 
+def test_blanks_after_a_value_belong_to_no_value() -> None:
+    data = (
+        b"POST /a HTTP/1.1\r\nHost: a \r\nTransfer-Encoding: chunked  \r\nExpect: 100-continue \r\n"
+        b"X-Tier: gold \r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    )
+    assert read_with_router([data]) == ([Parsed("POST", "/a", b"abc")], 0)
+    handler = Recorder()
+    connection = ClientConnection(ServerState(Limits(), handler), asyncio.new_event_loop())
+    connection.connection_made(MemoryTransport())
+    connection.data_received(data)
+    connection._loop.close()
+    assert handler.requests[0].header(b"x-tier") == b"gold"
+    assert handler.requests[0].header(b"host") == b"a"
+
+
 def test_http_1_0_needs_no_host_and_ends_the_connection() -> None:
     data = b"GET /a HTTP/1.0\r\n\r\nGET /b HTTP/1.0\r\n\r\n"
     assert read_with_router([data]) == ([Parsed("GET", "/a", b"")], 0)
@@ -332,6 +347,33 @@ def test_bodies_of_all_connections_share_one_bound() -> None:
         assert state.buffered_bytes == 200
         handler.replies[0].send(200, b"", b"")
         assert state.buffered_bytes == 100
+        for connection in connections:
+            connection.connection_lost(None)
+        assert state.buffered_bytes == 0
+
+
+def test_a_length_that_is_only_announced_keeps_nobody_out() -> None:
+    """Clients that announce large bodies and send nothing must not use up the memory for bodies."""
+    handler = Recorder()
+    state = ServerState(Limits(max_buffered_bytes=250), handler)
+    with asyncio.Runner() as runner:
+        connections = [ClientConnection(state, runner.get_loop()) for _ in range(5)]
+        for connection in connections:
+            connection.connection_made(MemoryTransport())
+        for connection in connections[:4]:
+            connection.data_received(
+                b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 200\r\n\r\nbegun"
+            )
+        assert state.buffered_bytes == 20
+        connections[4].data_received(
+            b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 200\r\n\r\n" + b"a" * 200
+        )
+        assert [request.refusal for request in handler.requests] == [None]
+        # One that could not fit beside what is held is told before it sends its body.
+        connections[4].data_received(b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 240\r\n\r\n")
+        refusal = handler.requests[-1].refusal
+        assert refusal is not None
+        assert (refusal.status, refusal.retry_after_s) == (503, 1)
         for connection in connections:
             connection.connection_lost(None)
         assert state.buffered_bytes == 0

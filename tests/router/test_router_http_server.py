@@ -1,9 +1,12 @@
 """The HTTP server over sockets: keep-alive, pipelining, framing of replies, deadlines, ends."""
 
 import asyncio
+import contextlib
+import socket
 from functools import partial
 
 import pytest
+import uvloop
 
 from kthena.router.proxy.framing import Limits
 from support.router_client import Client, chat, get
@@ -307,6 +310,24 @@ async def test_close_cuts_what_does_not_end_in_time() -> None:
         await fleet.server.close(0.05)
         assert fleet.handler.replies[0].gone
         assert await client.read_to_end() == b""
+
+
+async def test_close_does_not_wait_for_a_client_that_was_just_being_accepted() -> None:
+    if not isinstance(asyncio.get_running_loop(), uvloop.Loop):
+        pytest.skip("asyncio of Python 3.11 forgets such a client without closing it")
+    for turns in range(6):
+        async with listening(answering=False) as fleet, await fleet.connect() as client:
+            client.send(get("/v1/models"))  # never answered, so that the end waits
+            await eventually(lambda: fleet.handler.requests)
+            with socket.create_connection(("127.0.0.1", fleet.port)) as late:
+                late.send(get("/v1/models"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                late.setblocking(False)
+                async with asyncio.timeout(2):
+                    await fleet.server.close(0)
+                    with contextlib.suppress(ConnectionResetError):
+                        assert not await asyncio.get_running_loop().sock_recv(late, 1)
 
 
 async def test_it_listens_on_ipv6() -> None:

@@ -21,7 +21,16 @@ from kthena.router.proxy.request import Request
 from kthena.router.reasons import Reason
 from kthena.router.routes.spec import EndpointSpec, Server
 from support.router_client import Client, chat, get
-from support.router_fleet import backend, key, pd_backend, route, rule, serving, table_of
+from support.router_fleet import (
+    backend,
+    eventually,
+    key,
+    pd_backend,
+    route,
+    rule,
+    serving,
+    table_of,
+)
 from support.router_upstream import Upstream, replying, reset
 
 LINE = b"x" * 300 + b"\n"
@@ -236,6 +245,20 @@ async def test_requests_are_counted_with_kthenas_labels() -> None:
     assert 'le="60.0"' in text
     assert "kthena_router_active_requests 0.0" in text
     assert 'kthena_router_active_downstream_requests{model="chat"} 0.0' in text
+
+
+async def test_open_connections_and_held_bodies_can_be_watched() -> None:
+    async with Upstream() as engine, serving(TABLE, [backend("s", engine)]) as fleet:
+        await fleet.ask(CHAT)
+        async with await fleet.connect() as client:
+            client.send(b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n12345")
+            await eventually(lambda: fleet.router._server.buffered_bytes == 5)
+            text = await fleet.metrics()
+    assert "kthena_router_buffered_request_bytes 5.0" in text
+    assert "kthena_router_client_connections 2.0" in text
+    assert "kthena_router_upstream_connections 1.0" in text
+    assert "kthena_router_upstream_resends 0.0" in text
+    assert "kthena_router_access_log_lost_lines 0.0" in text
 
 
 async def test_labels_are_bounded_whatever_clients_send() -> None:

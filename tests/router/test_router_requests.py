@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kthena.kube.clock import SystemClock
+from kthena.kube.readiness import ComponentState
 from kthena.router.app import Router
 from kthena.router.proxy.framing import Limits
 from kthena.telemetry.metrics import Metrics
@@ -371,6 +372,9 @@ async def test_health_readiness_and_metrics() -> None:
         posted = await _get(fleet.port, "/healthz", "POST")
         fleet.router.readiness.report("crds", ready=True, detail="modelroutes are absent")
         told = await _get(fleet.port, "/readyz")
+        standby = ComponentState("lease", ready=False, detail="standby")
+        fleet.router.readiness.show(lambda: [standby])
+        shown = await _get(fleet.port, "/readyz")
         fleet.router.readiness.report("pods", ready=False)
         waiting = await _get(fleet.port, "/readyz")
     assert (healthy.status, healthy.json) == (200, {"message": "ok"})
@@ -381,6 +385,7 @@ async def test_health_readiness_and_metrics() -> None:
     assert (nothing.status, nothing.header("x-kthena-reason")) == (404, "path_not_found")
     assert posted.status == 405
     assert (told.status, told.json["details"]) == (200, {"crds": "modelroutes are absent"})
+    assert (shown.status, shown.json["details"]["lease"]) == (200, "standby")
     assert (waiting.status, waiting.json["message"]) == (503, "router is not ready")
     assert waiting.json["details"]["pods"] == "not ready"
 

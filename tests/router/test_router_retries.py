@@ -133,6 +133,20 @@ async def test_each_attempt_carries_the_name_of_its_own_target() -> None:
             assert one.requests[0].json["model"] == "lora"
 
 
+@pytest.mark.parametrize("reset_idle", [False, True], ids=["fin", "rst"])
+async def test_an_engine_that_gives_up_idle_connections_costs_no_request(reset_idle: bool) -> None:
+    """Its only endpoint closes idle connections just when the next request comes, again and again."""
+    table = table_of(route("chat", rule("a")))
+    async with Upstream(keep_alive_s=0.004, reset_idle=reset_idle) as engine:
+        async with serving(table, [backend("a", engine)]) as fleet, await fleet.connect() as client:
+            for number in range(100):
+                assert (await client.ask(CHAT)).status == 200
+                await asyncio.sleep(0.003 + (number % 5) * 0.0005)
+            assert await fleet.metric("upstream_retries_total") == 0
+        assert len(engine.requests) == 100
+        assert engine.accepted > 1
+
+
 async def test_other_endpoints_of_a_target_go_before_other_targets() -> None:
     table = table_of(route("chat", rule("a", "b")))
     async with Upstream(reset) as one, Upstream(reset) as two, Upstream() as three:

@@ -1,10 +1,12 @@
 """Connections to engines: reuse, stale ones, framings of replies, failures."""
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 
-from kthena.router.proxy.awaiting import read_body, send_and_wait
+from kthena.router.proxy.awaiting import send_and_wait
 from kthena.router.proxy.errors import (
     ConnectError,
     ConnectionLostError,
@@ -13,6 +15,7 @@ from kthena.router.proxy.errors import (
 )
 from kthena.router.proxy.pool import ConnectionPool, PoolLimits
 from kthena.router.proxy.upstream import Address, Exchange, OutboundRequest, address_of
+from support.router_exchange import read_body
 from support.router_fleet import eventually
 from support.router_upstream import Behaviour, Turn, Upstream, answer, close, hang, reset
 
@@ -208,6 +211,11 @@ FRAMINGS = {
         b"abc",
         True,
     ),
+    "blanks after values": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked  \r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        b"abc",
+        True,
+    ),
     "no reason": (b"HTTP/1.1 200\r\ncontent-length: 3\r\n\r\nabc", b"abc", True),
 }
 
@@ -249,6 +257,11 @@ BROKEN = {
     "two framings": b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n",
     "two lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabc",
     "unknown coding": b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nabc",
+    "tab after coding": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\t\r\n\r\n0\r\n\r\n",
+    "coding twice": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+    ),
+    "no coding": b"HTTP/1.1 200 OK\r\ntransfer-encoding:\r\n\r\nabc",
     "switching": b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n",
     "folded": b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n",
     "head too large": b"HTTP/1.1 200 OK\r\nx: " + b"y" * 600_000,
@@ -314,10 +327,64 @@ async def test_a_refused_connection_is_an_error_that_names_the_address(
 
 
 async def test_an_address_that_does_not_answer_is_given_up() -> None:
-    """192.0.2.0/24 leads nowhere: packets are dropped, or the host says so at once."""
+    """A listener whose queue is full lets a connection attempt wait for ever."""
     pool = ConnectionPool(PoolLimits(connect_timeout_s=0.05))
-    with pytest.raises(ConnectError):
-        await send_and_wait(pool, address_of("192.0.2.1", 80), request_of(), Counter())
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        with pytest.raises(ConnectError, match="within 0"):
+            await send_and_wait(pool, address_of(*full.getsockname()), request_of(), Counter())
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300], ids=["empty label", "long label"])
+async def test_a_host_that_cannot_be_one_is_an_error_like_any_other(
+    pool: ConnectionPool, host: str
+) -> None:
+    with pytest.raises(ConnectError, match="no connection to"):
+        await send_and_wait(pool, address_of(host, 80), request_of(), Counter())
+
+
+async def test_an_engine_that_answers_before_it_has_read_gets_the_next_request_elsewhere(
+    pool: ConnectionPool,
+) -> None:
+    """It may never read the rest of the body, behind which the next request would wait."""
+    opened: list[asyncio.StreamWriter] = []
+
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\n{}")
+
+    async with await asyncio.start_server(converse, "127.0.0.1", 0) as server:
+        address = address_of(*server.sockets[0].getsockname())
+        for number in (1, 2):
+            request = request_of(b"x" * (20 * MIB))
+            exchange = await send_and_wait(pool, address, request, Counter())
+            assert exchange.status == 413
+            assert await read_body(exchange, MIB) == b"{}"
+            assert len(opened) == number
+        for writer in opened:
+            writer.transport.abort()
+
+
+async def test_connections_are_probed_so_that_a_vanished_peer_is_found(
+    pool: ConnectionPool,
+) -> None:
+    async with Upstream() as engine:
+        await ask_all(pool, engine)
+        (connection,) = pool._open
+        sock = connection._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle, interval, probes = (
+            sock.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert idle + interval * probes <= 30
 
 
 async def test_the_deadline_counts_until_the_head_only(pool: ConnectionPool) -> None:

@@ -90,7 +90,7 @@ def pod(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": {"containers": [{"name": "engine"}]},
+        "spec": {"containers": [{"name": "engine", "image": "engine"}]},
         "status": {
             "phase": phase,
             "podIP": ip,

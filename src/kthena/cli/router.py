@@ -92,6 +92,7 @@ async def _main(options: dict[str, Any], config: "RouterConfig") -> None:
     from kthena.kube.metrics import KubeMetrics
     from kthena.networking.program import NetworkingConfig, NetworkingProgram
     from kthena.router.app import Router
+    from kthena.router.event_loop import settle_memory
     from kthena.telemetry.metrics import Metrics
 
     metrics, clock = Metrics("kthena_router_"), SystemClock()
@@ -107,10 +108,12 @@ async def _main(options: dict[str, Any], config: "RouterConfig") -> None:
     networking = NetworkingConfig(options["lease_namespace"] if options["leader_elect"] else "")
     async with KubeClient.connect(kube, observer=kube_metrics.api_call) as client:
         program = NetworkingProgram(client, router.swap, networking, clock, kube_metrics)
+        router.readiness.show(program.readiness)
         stopping = asyncio.Event()
         on_stop_signal(stopping.set)
         await router.serve(options["host"], options["port"])
         await router.serve_operations(options["host"], options["metrics_port"])
+        settle_memory()
         async with asyncio.TaskGroup() as group:
             running = group.create_task(program.run())
             await stopping.wait()

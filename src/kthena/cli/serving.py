@@ -20,15 +20,11 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """
     from kthena.kube.errors import ClientConfigError
     from kthena.kube.program import LeadershipLost
+    from kthena.router.event_loop import new_event_loop
 
     try:
-        import uvloop
-    except ImportError:
-        run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run
-    else:
-        run = uvloop.run
-    try:
-        run(main)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(main)
     except OSError as exc:
         raise CliError(exc.strerror or str(exc)) from exc
     except ClientConfigError as exc:

@@ -217,6 +217,7 @@ class LocalCluster:
         router = Router(config, self._clock, Random(), metrics)  # noqa: S311 - no secret
         async with self._client("kthena-router") as client:
             self._networking = NetworkingProgram(client, router.swap, clock=self._clock)
+            router.readiness.show(self._networking.readiness)
             host = self.config.router_host
             port = await router.serve(host, self.config.router_port)
             self.router_url = f"http://{host}:{port}"

@@ -142,15 +142,6 @@ def route_conditions(
     return report.conditions()
 
 
-def refused_conditions(generation: int, fault: Fault) -> tuple[Condition, ...]:
-    """The conditions of an object of which nothing is done at all."""
-    report = _Report(generation)
-    report.add(ACCEPTED, FALSE, fault.reason, fault.message)
-    report.add(READY, FALSE, fault.reason, fault.message)
-    report.add(STALLED, TRUE, fault.reason, fault.message)
-    return report.conditions()
-
-
 class _Report:
     """Conditions of one generation, in the order of `OWNED_TYPES`."""
 

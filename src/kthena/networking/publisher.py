@@ -86,7 +86,8 @@ class _PodWatch:
 class Publisher:
     """Runs the view.
 
-    Mutable state: the pod informers by namespace, and the timer of the next publication.
+    Mutable state: the pod informers by namespace; whether something is to be looked at, whether the
+    router is still due what was found there, and whether it has had its first table.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Publisher:
         self._metrics = metrics
         self._watches: dict[str, _PodWatch] = {}
         self._dirty = asyncio.Event()
+        self._due = True
         self._published = False
         informers.routes.add_handler(self._route_changed)
         informers.servers.add_handler(self._server_changed)
@@ -114,8 +116,11 @@ class Publisher:
             informer.add_state_handler(self._dirty.set)
 
     async def run(self) -> None:
-        """Publish what changes, until cancelled."""
+        """Publish what changes, until cancelled. It may be run again after it has failed."""
+        self._dirty.set()
         async with asyncio.TaskGroup() as group:
+            for watch in self._watches.values():
+                watch.task = group.create_task(watch.informer.run(), name=watch.informer.name)
             try:
                 while True:
                     await self._dirty.wait()
@@ -129,22 +134,26 @@ class Publisher:
                     watch.task.cancel()
 
     def readiness(self) -> ComponentState:
-        """Ready once a table has been published."""
-        waiting = [informer.name for informer in self._all_informers() if not _known(informer)]
+        """Ready once a table has been published. The detail says what it does without, and why."""
+        informers = self._all_informers()
+        waiting = [informer.name for informer in informers if not _known(informer)]
         detail = "published" if self._published else f"waits for {', '.join(waiting)}"
-        return ComponentState(NAME, self._published, detail)
+        troubles = [each.reason for each in informers if each.reason and _known(each)]
+        return ComponentState(NAME, self._published, "; ".join([detail, *troubles]))
 
     def _publish(self) -> None:
         publication = self.view.publish()
-        if publication.changed or not self._published:
-            self._swap(publication.table, publication.backends)
-        if not self._published:
-            self._published = True
-            log.info("route table published", backends=len(publication.backends))
         for key in publication.stale_routes:
             self.on_stale_route(key)
         for key in publication.stale_servers:
             self.on_stale_server(key)
+        self._due |= publication.changed
+        if self._due:
+            self._swap(publication.table, publication.backends)
+            self._due = False
+        if not self._published:
+            self._published = True
+            log.info("route table published", backends=len(publication.backends))
 
     def _settled(self) -> bool:
         """Whether everything that exists is known; for good once it was."""

@@ -7,7 +7,6 @@ and calls nobody.
 Invariant: what `publish` returns depends on the objects alone, never on the order of events.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kthena.machinery.conditions import Condition
@@ -37,7 +36,8 @@ from kthena.router.routes.table import RouteTable
 class Publication:
     """What the router serves from here on, and whose status has to be looked at.
 
-    Without `changed`, table and backends are what they were.
+    Without `changed`, table and backends are equal to the ones before. A table that did not change is
+    the same object.
     """
 
     changed: bool
@@ -60,8 +60,8 @@ class NetworkView:
     """Routes, servers and pods, and what follows.
 
     Mutable state: the observed objects; per server what follows from its pods, recomputed when one
-    of them changes; the latest resolution; what changed since the last `publish`, and which objects
-    were merely seen again (their status may have been edited).
+    of them changes; the latest resolution and its table; what changed since the last `publish`, and
+    which objects were merely seen again (their status may have been edited).
     """
 
     def __init__(self) -> None:
@@ -72,6 +72,7 @@ class NetworkView:
         self._views: dict[NamespacedName, _ServerView] = {}
         self._states: dict[NamespacedName, ServerState] = {}
         self._resolution: Resolution = resolve(())
+        self._table = RouteTable()
         self._changed_routes: set[NamespacedName] = set()
         self._changed_servers: set[NamespacedName] = set()
         self._seen_routes: set[NamespacedName] = set()
@@ -139,18 +140,19 @@ class NetworkView:
 
     def publish(self) -> Publication:
         """What follows from the changes since the last time."""
-        changed = bool(self._changed_routes or self._changed_servers)
-        changed_states = self._settle_servers(self._changed_servers)
+        backends_changed, changed_states = self._settle_servers()
+        table_changed = bool(self._changed_routes)
         stale_routes = self._changed_routes | self._seen_routes
-        if self._changed_routes:
+        if table_changed:
             stale_routes |= self._settle_routes()
+            self._table = build_table(self._resolution)
         if changed_states:
             stale_routes |= {
                 key for key, route in self._routes.items() if changed_states & _targets(route)
             }
         publication = Publication(
-            changed,
-            build_table(self._resolution),
+            table_changed or backends_changed,
+            self._table,
             tuple(view.backend for view in self._views.values()),
             frozenset(stale_routes),
             frozenset(self._changed_servers | self._seen_servers),
@@ -159,24 +161,26 @@ class NetworkView:
         self._seen_routes, self._seen_servers = set(), set()
         return publication
 
-    def _settle_servers(self, keys: Iterable[NamespacedName]) -> set[NamespacedName]:
-        """Recompute the servers; returns those whose meaning for routes has changed."""
-        changed = set()
-        for key in keys:
-            server = self._servers.get(key)
+    def _settle_servers(self) -> tuple[bool, set[NamespacedName]]:
+        """Recompute servers; whether any backend differs, and whose meaning for routes does."""
+        backends_changed, changed_states = False, set()
+        for key in self._changed_servers:
+            before, server = self._views.get(key), self._servers.get(key)
             if server is None:
-                self._views.pop(key, None)
+                backends_changed = self._views.pop(key, None) is not None or backends_changed
                 self._states.pop(key, None)
-                changed.add(key)
+                changed_states.add(key)
                 continue
             selected = select_pods(server, self._pods)
             backend = build_backend(server, selected)
             self._views[key] = _ServerView(server, tuple(selected), backend)
+            if before is None or before.backend != backend:
+                backends_changed = True
             state = server_state(server, backend)
             if self._states.get(key) != state:
                 self._states[key] = state
-                changed.add(key)
-        return changed
+                changed_states.add(key)
+        return backends_changed, changed_states
 
     def _settle_routes(self) -> set[NamespacedName]:
         """Resolve conflicts anew; returns the routes that won, lost or moved by it."""

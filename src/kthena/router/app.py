@@ -35,6 +35,7 @@ from kthena.router.refusals import (
     no_endpoint,
     no_route,
     path_not_found,
+    unreadable_body,
 )
 from kthena.router.replies import Pages, is_models_path, send_error
 from kthena.router.routes.spec import Backend
@@ -76,13 +77,15 @@ class Router:
         reachable = Reachable()
         self._profile = build_profile(config.scorers, reachable, rng.random)
         self._pool = ConnectionPool(config.pool, clock.monotonic)
-        router_metrics.watch(
-            lost_lines=lambda: self._access_log.dropped, resends=lambda: self._pool.resent
-        )
         connectors = {"http": HttpConnector()}
         self._forwarder = Forwarder(self, self._pool, connectors, reachable, self._accounts, clock)
         self._server = Server(config.limits, self.handle)
         self._operations = Server(config.limits, self.handle_operations)
+        router_metrics.watch("access_log_lost_lines", lambda: self._access_log.dropped)
+        router_metrics.watch("buffered_request_bytes", lambda: self._server.buffered_bytes)
+        router_metrics.watch("client_connections", lambda: self._server.connections)
+        router_metrics.watch("upstream_connections", lambda: self._pool.open_connections)
+        router_metrics.watch("upstream_resends", lambda: self._pool.resent)
         self._registry = EndpointRegistry()
         self._table = RouteTable()
         self._request_count = rng.getrandbits(48)
@@ -164,7 +167,7 @@ class Router:
         except RouterError as error:
             self.refuse(call, error)
         except MalformedBodyError as error:
-            self.refuse(call, malformed_body(f"the request body cannot be read: {error}"))
+            self.refuse(call, unreadable_body(error))
         except Exception:  # noqa: BLE001 - one request must not end its connection's other ones
             self._forwarder.failed_unexpectedly(call)
 

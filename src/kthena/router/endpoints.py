@@ -7,6 +7,7 @@ of its health is kept.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from kthena.machinery.objects import NamespacedName
 from kthena.router.proxy.upstream import Address, address_of
@@ -19,7 +20,7 @@ class Endpoint:
     Mutable state: the requests in flight.
     """
 
-    __slots__ = ("address", "in_flight", "pod", "uid")
+    __slots__ = ("__weakref__", "address", "in_flight", "pod", "uid")
 
     def __init__(self, spec: EndpointSpec) -> None:
         self.address = address_of(spec.host, spec.port)
@@ -69,31 +70,51 @@ class LiveBackend:
     """Whether there is anything to send a request to."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A backend as it was given, and what was made of it."""
+
+    backend: Backend
+    live: LiveBackend
+    addresses: frozenset[Address]
+
+
 class EndpointRegistry:
     """Keeps one `Endpoint` for each pod and port, across all servers and sets.
 
-    Mutable state: the endpoints of the latest sets.
+    Mutable state: what was made of the latest backends, and the endpoints that they or requests in
+    progress use.
     """
 
     def __init__(self) -> None:
-        self._known: dict[EndpointSpec, Endpoint] = {}
+        self._entries: dict[NamespacedName, _Entry] = {}
+        self._known: WeakValueDictionary[EndpointSpec, Endpoint] = WeakValueDictionary()
 
     def replace(self, backends: Iterable[Backend]) -> dict[NamespacedName, LiveBackend]:
-        """The backends with live endpoints. What is in none of them is forgotten."""
-        known: dict[EndpointSpec, Endpoint] = {}
-        live = {
-            backend.server.key: _live(backend.server, self._resolve(backend, known))
-            for backend in backends
-        }
-        self._known = known
-        return live
+        """The backends with live endpoints; those that did not change are as they were.
+
+        An endpoint that is in none of them is forgotten with the last request that uses it.
+        """
+        entries: dict[NamespacedName, _Entry] = {}
+        for backend in backends:
+            old = self._entries.get(backend.server.key)
+            if old is None or old.backend != backend:
+                old = self._enter(backend)
+            entries[backend.server.key] = old
+        self._entries = entries
+        return {key: entry.live for key, entry in entries.items()}
 
     def addresses(self) -> frozenset[Address]:
         """Where the endpoints of the latest sets listen."""
-        return frozenset(endpoint.address for endpoint in self._known.values())
+        return frozenset().union(*(entry.addresses for entry in self._entries.values()))
 
-    def _resolve(self, backend: Backend, known: dict[EndpointSpec, Endpoint]) -> EndpointSet:
-        members = [(spec, self._endpoint(spec, known)) for spec in backend.endpoints]
+    def _enter(self, backend: Backend) -> _Entry:
+        endpoints = self._resolve(backend)
+        addresses = frozenset(endpoint.address for endpoint in endpoints.endpoints)
+        return _Entry(backend, _live(backend.server, endpoints), addresses)
+
+    def _resolve(self, backend: Backend) -> EndpointSet:
+        members = [(spec, self._endpoint(spec)) for spec in backend.endpoints]
         endpoints = tuple(endpoint for _, endpoint in members)
         if not backend.server.disaggregated:
             return EndpointSet(endpoints)
@@ -104,11 +125,14 @@ class EndpointRegistry:
                 roles[spec.role].append(endpoint)
         return EndpointSet(endpoints, _freeze(groups))
 
-    def _endpoint(self, spec: EndpointSpec, known: dict[EndpointSpec, Endpoint]) -> Endpoint:
+    def _endpoint(self, spec: EndpointSpec) -> Endpoint:
         """The endpoint of a pod, whatever its role is in this set."""
-        identity = EndpointSpec(spec.pod, spec.uid, spec.host, spec.port)
-        endpoint = known.get(identity) or self._known.get(identity) or Endpoint(spec)
-        known[identity] = endpoint
+        identity = spec
+        if spec.role is not None:
+            identity = EndpointSpec(spec.pod, spec.uid, spec.host, spec.port)
+        endpoint = self._known.get(identity)
+        if endpoint is None:
+            endpoint = self._known[identity] = Endpoint(spec)
         return endpoint
 
 

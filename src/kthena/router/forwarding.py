@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from kthena.router.accounting import Accounts
+from kthena.router.body.scan import MalformedBodyError
 from kthena.router.body.splice import rename_model
 from kthena.router.call import Call, Leg
 from kthena.router.clock import Clock
@@ -26,7 +27,12 @@ from kthena.router.proxy.errors import (
 )
 from kthena.router.proxy.pool import ConnectionPool
 from kthena.router.proxy.upstream import Exchange, OutboundRequest, Piece
-from kthena.router.refusals import client_left, internal_error, upstream_failed
+from kthena.router.refusals import (
+    client_left,
+    internal_error,
+    unreadable_body,
+    upstream_failed,
+)
 from kthena.router.relay import begin_relay, break_off
 from kthena.router.retries import MAX_FURTHER_ENDPOINTS, RetryBudget, is_retried
 from kthena.router.scheduler.pairs import Pair
@@ -154,6 +160,15 @@ class Forwarder:
             call.task = None
             call.answering = failed.endpoint
             self._failed(call, failed.error)
+            return
+        except MalformedBodyError as error:
+            # Only an edit looks for repeated members, of which a body may have too many.
+            call.task = None
+            self._desk.refuse(call, unreadable_body(error))
+            return
+        except Exception:  # noqa: BLE001 - nobody waits for this task: the client would wait for ever
+            call.task = None
+            self.failed_unexpectedly(call)
             return
         call.task = None
         call.answering = answer.endpoint

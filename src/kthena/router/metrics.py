@@ -18,6 +18,13 @@ _MODEL_SERVER: Final = "model_server"
 _DURATION_BUCKETS: Final = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
+_WATCHED: Final = {
+    "access_log_lost_lines": "Lines that a slow output has cost",
+    "buffered_request_bytes": "Bytes of request bodies that are held",
+    "client_connections": "Connections of clients",
+    "upstream_connections": "Connections to engines, in use or idle",
+    "upstream_resends": "Requests sent once more since their pooled connection was dead",
+}
 _DESTINATION_LABELS: Final = ("model_route", "backend_type", "backend_name", "upstream_model")
 
 KNOWN_PATHS: Final = frozenset(
@@ -114,12 +121,9 @@ class RouterMetrics:
         self.retries = metrics.counter(
             "upstream_retries", "Attempts on a further endpoint", ("reason",)
         )
-        self._lost_lines = metrics.gauge(
-            "access_log_lost_lines", "Lines that a slow output has cost"
-        )
-        self._resends = metrics.gauge(
-            "upstream_resends", "Requests sent once more since their pooled connection was dead"
-        )
+        self._watched = {
+            name: metrics.gauge(name, documentation) for name, documentation in _WATCHED.items()
+        }
         self.active = Level()
         """Requests in progress."""
         metrics.gauge("active_requests", "Requests in progress").set_function(self.active)
@@ -127,10 +131,9 @@ class RouterMetrics:
         self._downstream_of: dict[str, Level] = {}
         self._upstream_of: dict[tuple[str, str, str], tuple[Destination, Level]] = {}
 
-    def watch(self, *, lost_lines: Callable[[], float], resends: Callable[[], float]) -> None:
-        """Read these when metrics are scraped."""
-        self._lost_lines.set_function(lost_lines)
-        self._resends.set_function(resends)
+    def watch(self, name: str, read: Callable[[], float]) -> None:
+        """Ask for one of the values that somebody else keeps, by its metric's name, when scraped."""
+        self._watched[name].set_function(read)
 
     def downstream(self, model: str) -> Level:
         """Requests in progress for a model."""

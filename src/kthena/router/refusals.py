@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from kthena.machinery.objects import NamespacedName
+from kthena.router.body.scan import MalformedBodyError
 from kthena.router.endpoints import LiveBackend
 from kthena.router.proxy.errors import (
     CLIENT_CLOSED_REQUEST,
@@ -50,6 +51,11 @@ def check_content(request: Request) -> None:
 def malformed_body(message: str, *, param: str | None = None) -> RouterError:
     """The body does not say which model is meant."""
     return RouterError(400, Reason.REQUEST_PARSING, message, param=param)
+
+
+def unreadable_body(error: MalformedBodyError) -> RouterError:
+    """The body is no JSON object that can be routed."""
+    return malformed_body(f"the request body cannot be read: {error}")
 
 
 def model_not_found(name: str, message: str | None = None) -> RouterError:

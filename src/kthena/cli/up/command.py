@@ -92,11 +92,10 @@ def _data_directory(given: Path | None) -> Iterator[Path]:
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    return int(uvloop.run(main))
+    from kthena.router.event_loop import new_event_loop
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
 
 
 async def _serve(settings: Settings, inputs: Inputs, config: Any) -> int:

@@ -40,6 +40,7 @@ from kthena.router.proxy.headers import (
     connection_tokens,
     keeps_alive,
 )
+from kthena.router.proxy.liveness import probe_when_silent
 from kthena.router.proxy.reply import Reply
 from kthena.router.proxy.request import Request
 
@@ -59,7 +60,7 @@ class ServerState:
     """What the connections of one server share.
 
     Mutable state: the open connections, the bytes of request bodies that are held, and whether the
-    server is ending.
+    server is ending or has ended.
     """
 
     def __init__(self, limits: Limits, handler: Handler) -> None:
@@ -68,6 +69,7 @@ class ServerState:
         self.connections: set[ClientConnection] = set()
         self.buffered_bytes = 0
         self.ending = False
+        self.ended = False
         self.drained: asyncio.Future[None] | None = None
 
     def forget(self, connection: "ClientConnection") -> None:
@@ -118,12 +120,15 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
+        probe_when_silent(self._transport)
         self._gate = ReadGate(self._transport)
         self._parser = httptools.HttpRequestParser(self)
         peer = transport.get_extra_info("peername")
         self._client = str(peer[0]) if isinstance(peer, tuple) else ""
         self._state.connections.add(self)
         self._expect_within(self._limits.head_timeout_s)
+        if self._state.ended:  # it was being accepted meanwhile, and nobody sweeps any more
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a client."""
@@ -134,6 +139,16 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._feed(data)
             self._advance()
+
+    def eof_received(self) -> None:
+        """The client has left. The socket closes by itself, but not before it has taken what waits.
+
+        The engine is stopped now: a client that reads no more would keep it busy meanwhile.
+        """
+        self._closed = True
+        reply = self._take_reply()
+        if reply is not None:
+            reply.client_left()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
@@ -162,7 +177,7 @@ class ClientConnection(asyncio.Protocol):
         if self._reply is not None:
             self._deadline = None
             self._reply.unstall()
-        elif not self._lingering:
+        elif not self._lingering and not self._closed:
             self._await_client()
 
     # What the server asks of a connection
@@ -367,13 +382,6 @@ class ClientConnection(asyncio.Protocol):
         request.keep_alive = False
         self._queue.append(request)
 
-    def _reserve(self, size: int) -> None:
-        """Count bytes of a body towards the memory for all bodies, and refuse it if that is full."""
-        self._reserved += size
-        self._state.buffered_bytes += size
-        if self._state.buffered_bytes > self._limits.max_buffered_bytes:
-            self._refuse(buffers_full())
-
     def _forget_body(self) -> None:
         self._state.buffered_bytes -= self._reserved
         self._body = []
@@ -389,7 +397,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field, or a trailer, which ends here."""
-        name = name.lower()
+        name, value = name.lower(), value.rstrip(b" ")  # the parser leaves trailing blanks
         if name in REQUEST_FIELDS_INSPECTED:
             self._known.append((name, value))
             if name in REQUEST_FIELDS_REPLACED:
@@ -413,14 +421,19 @@ class ClientConnection(asyncio.Protocol):
             self._refuse(error)
 
     def on_body(self, data: bytes) -> None:
-        """Bytes of the body, without chunk framing. Those of a given length are already counted."""
+        """Bytes of the body, without chunk framing, counted as they come.
+
+        A length that is only announced takes no memory, so it must not keep others out.
+        """
         if self._refused:
             return
         self._body.append(data)
-        if self._framing.chunked:
-            self._reserve(len(data))
-            if self._reserved > self._limits.max_body_bytes:
-                self._refuse(body_too_large(self._limits.max_body_bytes))
+        self._reserved += len(data)
+        self._state.buffered_bytes += len(data)
+        if self._reserved > self._limits.max_body_bytes:
+            self._refuse(body_too_large(self._limits.max_body_bytes))
+        elif self._state.buffered_bytes > self._limits.max_buffered_bytes:
+            self._refuse(buffers_full())
 
     def on_message_complete(self) -> None:
         """A request is complete, unless its body follows a wish to upgrade."""
@@ -462,7 +475,8 @@ class ClientConnection(asyncio.Protocol):
         if length:
             if length > limits.max_body_bytes:
                 raise body_too_large(limits.max_body_bytes)
-            self._reserve(length)
+            if self._state.buffered_bytes + length > limits.max_buffered_bytes:
+                raise buffers_full()
 
 
 def _size_of(request: Request) -> int:

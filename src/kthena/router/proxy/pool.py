@@ -172,8 +172,9 @@ class ConnectionPool:
             else:
                 exchange.end(ConnectError(f"no connection to {address} within {allowed:g} s"))
             return
-        except OSError as exc:
-            exchange.end(ConnectError(f"no connection to {address}: {exc.strerror or exc}"))
+        except (OSError, UnicodeError) as exc:  # the latter for a host that is none
+            why = getattr(exc, "strerror", None) or exc
+            exchange.end(ConnectError(f"no connection to {address}: {why}"))
             return
         if not connection.usable:
             exchange.end(ConnectError(f"{address} closed the connection at once"))

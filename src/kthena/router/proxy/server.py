@@ -8,6 +8,7 @@ from kthena.router.proxy.framing import Limits
 
 _BACKLOG: Final = 2048
 _SWEEP_INTERVAL_S: Final = 0.5
+_ABORT_INTERVAL_S: Final = 0.05
 
 
 class Server:
@@ -61,9 +62,12 @@ class Server:
         if self._state.connections:
             drained = self._state.drained = loop.create_future()
             await asyncio.wait([drained], timeout=drain_s)
-            for connection in list(self._state.connections):
-                connection.abort()
-            await drained
+            while not drained.done():
+                # One that was being accepted when the listener closed comes after the others.
+                for connection in list(self._state.connections):
+                    connection.abort()
+                await asyncio.wait([drained], timeout=_ABORT_INTERVAL_S)
+        self._state.ended = True
         for listener in self._listeners:
             await listener.wait_closed()
         if self._sweep_timer is not None:

@@ -28,6 +28,7 @@ from kthena.router.proxy.headers import (
     REPLY_FIELDS_REPLACED,
     first_value,
 )
+from kthena.router.proxy.liveness import probe_when_silent
 
 Piece = bytes | memoryview
 
@@ -387,6 +388,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._opened = True
         if self.closed:
             self._transport.abort()
+        else:
+            probe_when_silent(self._transport)
         self.gate = ReadGate(self._transport)
         self._parser = httptools.HttpResponseParser(self)
 
@@ -441,7 +444,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field, or a trailer, which ends here."""
-        name = name.lower()
+        name, value = name.lower(), value.rstrip(b" ")  # the parser leaves trailing blanks
         if name in REPLY_FIELDS_INSPECTED:
             self._known.append((name, value))
             if name in REPLY_FIELDS_REPLACED:
@@ -479,7 +482,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._body = []
         if complete:
             self._exchange = None
-            if self._keep_alive:
+            # An engine that answers before it has read the request may never read the rest.
+            if self._keep_alive and not self._transport.get_write_buffer_size():
                 self.gate.lift(PEER_IS_SLOW)
                 self._owner.idle(self)
             else:
@@ -511,7 +515,8 @@ def read_reply_framing(known: list[Header]) -> tuple[int | None, bool]:
         if name == b"content-length":
             length = int(value)
         elif name == b"transfer-encoding":
-            if value.lower() != b"chunked":
+            # Anything else, the parser reads until the connection ends.
+            if chunked or value.lower() != b"chunked":
                 raise UpstreamProtocolError(f"its transfer coding {value!r} is unknown")
             chunked = True
     return length, chunked
