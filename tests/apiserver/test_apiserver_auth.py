@@ -96,6 +96,17 @@ def test_web_page_is_forbidden(embedded_apiserver: Server) -> None:
         assert status == 403
 
 
+def test_one_of_two_hosts_is_no_host(embedded_apiserver: Server) -> None:
+    connection = Api(embedded_apiserver).connect()
+    connection.putrequest("GET", "/api/v1/pods", skip_host=True)
+    for name, value in (("Host", "localhost"), ("Host", "evil.example.com")):
+        connection.putheader(name, value)
+    connection.putheader("Authorization", f"Bearer {embedded_apiserver.token}")
+    connection.endheaders()
+    assert connection.getresponse().status == 403
+    connection.close()
+
+
 def test_further_hosts_can_be_allowed() -> None:
     with embedded_api(ApiServerConfig(hosts=("api.internal",))) as (server, _):
         found = Server(server.url, server.config.token, None, embedded=True)

@@ -384,3 +384,24 @@ def test_rules_see_the_old_object(api: Api, definition: Definition, namespace: s
     reply = api.patch(f"{path}/w", {"spec": {"size": 2}})
     assert (reply.status, reply.reason) == (422, "Invalid")
     assert "size may not shrink" in reply.message
+
+
+def test_rule_that_loops_too_long_is_cancelled(
+    api: Api, definition: Definition, namespace: str
+) -> None:
+    loop = "self.l.all(x, self.l.all(y, y >= 0))"
+    numbers = {"type": "array", "maxItems": 1400, "items": {"type": "integer"}}
+    spec = {
+        "type": "object",
+        "properties": {"l": numbers},
+        "x-kubernetes-validations": [{"rule": loop}, {"rule": "size(self.l) > 2000"}],
+    }
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    definition.install(api, definition.crd(definition.version_entry(schema=schema)))
+    widget = definition.object("w", {"l": list(range(1400))})
+    reply = api.create(definition.collection(namespace), widget)
+    assert reply.message == (
+        f'Widget.{definition.group} "w" is invalid: spec: Invalid value: "object": '
+        "'operation cancelled: actual cost limit exceeded': no further validation rules will be "
+        f"run due to call cost exceeds limit for rule: {loop}"
+    )

@@ -106,6 +106,27 @@ def test_discovery_is_cached_by_its_tag(api: Api) -> None:
     assert api.request("GET", "/apis", headers=headers).status == 304
 
 
+def test_groups_are_in_the_order_of_the_api(api: Api, unique: str) -> None:
+    own = ["apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io"]
+    own += ["apiextensions.k8s.io", "coordination.k8s.io"]
+    definitions = [Definition(f"{first}.{unique}.test.kthena.io") for first in ("b", "a")]
+    for found in definitions:
+        found.install(api)
+    wanted = [*own, definitions[1].group, definitions[0].group]
+
+    def listed() -> bool:
+        plain = [group["name"] for group in api.get("/apis").body["groups"]]
+        items = api.get("/apis", accept=AGGREGATED).body["items"]
+        aggregated = [group["metadata"]["name"] for group in items]
+        return all(
+            [name for name in names if name in wanted] == wanted for names in (plain, aggregated)
+        )
+
+    eventually(listed)
+    for found in definitions:
+        api.delete(found.path).expect(200)
+
+
 def test_custom_resources_are_discovered_and_forgotten(api: Api, definition: Definition) -> None:
     entry = definition.version_entry(subresources={"status": {}, "scale": SCALE})
     crd = definition.crd(

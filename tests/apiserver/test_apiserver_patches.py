@@ -165,6 +165,52 @@ def test_patch_result_is_validated(api: Api, item: str) -> None:
     )
 
 
+WRONG_VALUES = [
+    ({"data": {"k": 5}}, "cannot convert int64 to string"),
+    ({"data": {"k": 1.5}}, "unrecognized type: string"),
+    ({"data": {"k": True}}, "unrecognized type: string"),
+    ({"data": {"k": ["x"]}}, "unrecognized type: string"),
+    ({"data": 5}, "cannot restore map from int64"),
+    ({"data": ["x"]}, "cannot restore map from slice"),
+    ({"immutable": "yes"}, "unrecognized type: bool"),
+    ({"binaryData": {"b": "!"}}, "error decoding from json: illegal base64 data at input byte 0"),
+    ({"binaryData": {"b": 5}}, "cannot restore slice from int64"),
+    ({"metadata": 5}, "cannot restore struct from: int64"),
+    ({"metadata": {"generation": "1"}}, "unrecognized type: int64"),
+    ({"metadata": {"generation": 1.5}}, "cannot convert float64 to int64"),
+    (
+        {"metadata": {"creationTimestamp": 5}},
+        "json: cannot unmarshal number into Go value of type string",
+    ),
+]
+
+
+@pytest.mark.parametrize(("patch", "text"), WRONG_VALUES, ids=str)
+def test_strategic_patch_with_wrong_types_has_the_converter_s_text(
+    api: Api, item: str, patch: dict[str, object], text: str
+) -> None:
+    reply = api.patch(item, patch, STRATEGIC)
+    assert (reply.status, reply.reason) == (422, "Invalid")
+    assert reply.message.startswith(' "" is invalid: patch: Invalid value: "map[')
+    assert reply.message.endswith(f']": {text}')
+
+
+def test_strategic_patch_of_a_port_with_a_wrong_type(api: Api, namespace: str) -> None:
+    pods = f"{CORE}/namespaces/{namespace}/pods"
+    api.create(pods, pod("p")).expect(201)
+    for port, text in ((True, "bool"), (1.5, "number 1.5")):
+        probe = {"name": "main", "readinessProbe": {"httpGet": {"port": port}}}
+        reply = api.patch(f"{pods}/p", {"spec": {"containers": [probe]}}, STRATEGIC)
+        assert reply.message.endswith(f"json: cannot unmarshal {text} into Go value of type int32")
+
+
+@pytest.mark.parametrize("kind", [MERGE, STRATEGIC])
+def test_patch_of_the_uid_is_invalid(api: Api, item: str, kind: str) -> None:
+    reply = api.patch(item, {"metadata": {"uid": "another"}}, kind)
+    assert (reply.status, set(reply.causes)) == (422, {("metadata.uid", "FieldValueInvalid")})
+    assert "field is immutable" in reply.message
+
+
 def test_patch_with_a_stale_version_is_a_conflict(api: Api, item: str) -> None:
     version = api.get(item).body["metadata"]["resourceVersion"]
     api.patch(item, {"data": {"k": "2"}}).expect(200)

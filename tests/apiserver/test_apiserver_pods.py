@@ -236,6 +236,16 @@ def test_binding_assigns_a_node_once(api: Api, pods: str) -> None:
     assert api.create(f"{pods}/nosuch/binding", binding).status in (400, 404)
 
 
+def test_binding_may_name_the_pod_that_it_means(api: Api, pods: str) -> None:
+    uid = api.create(pods, pod("p")).expect(201)["metadata"]["uid"]
+    binding = {"metadata": {"name": "p", "uid": "other"}, "target": {"kind": "Node", "name": "n1"}}
+    reply = api.create(f"{pods}/p/binding", binding)
+    assert (reply.status, reply.reason) == (409, "Conflict")
+    assert "nodeName" not in api.get(f"{pods}/p").body["spec"]
+    binding["metadata"]["uid"] = uid
+    api.create(f"{pods}/p/binding", binding).expect(201)
+
+
 def test_binding_is_checked(api: Api, pods: str) -> None:
     api.create(pods, pod("p")).expect(201)
     for target in ({"kind": "Node", "name": ""}, {"kind": "Pod", "name": "x"}):
@@ -255,6 +265,39 @@ def test_status_is_written_apart(api: Api, pods: str) -> None:
     body = api.get(f"{pods}/p").body
     body["status"]["phase"] = "Failed"
     assert api.put(f"{pods}/p", body).expect(200)["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("status", "address", "addresses"),
+    [
+        ({"podIP": "10.1.1.1"}, "10.1.1.1", ["10.1.1.1"]),
+        ({"podIPs": [{"ip": "10.1.1.1"}]}, "10.1.1.1", ["10.1.1.1"]),
+        ({"podIPs": [{"ip": "10.1.1.1"}, {"ip": "fe80::1"}]}, "10.1.1.1", ["10.1.1.1", "fe80::1"]),
+        ({"podIP": "10.1.1.2", "podIPs": [{"ip": "10.1.1.1"}]}, "10.1.1.2", ["10.1.1.2"]),
+    ],
+    ids=str,
+)
+def test_both_forms_of_the_address_agree(
+    api: Api, pods: str, status: dict[str, Any], address: str, addresses: list[str]
+) -> None:
+    api.create(pods, pod("p")).expect(201)
+    new = api.patch(f"{pods}/p/status", {"status": status}).expect(200)["status"]
+    assert new["podIP"] == address
+    assert [entry["ip"] for entry in new["podIPs"]] == addresses
+
+
+def test_addresses_are_checked(api: Api, pods: str) -> None:
+    api.create(pods, pod("p")).expect(201)
+    wrong = api.patch(f"{pods}/p/status", {"status": {"podIP": "x"}})
+    assert wrong.causes == [("status.podIPs[0]", "FieldValueInvalid")]
+    assert "must be a valid IP address" in wrong.message
+    two = [{"ip": "10.1.1.1"}, {"ip": "10.1.1.2"}]
+    many = api.patch(f"{pods}/p/status", {"status": {"podIPs": two}})
+    assert many.causes == [("status.podIPs", "FieldValueInvalid")]
+    assert many.message.endswith(
+        'Invalid value: [{"IP":"10.1.1.1"},{"IP":"10.1.1.2"}]: may specify no more than one IP '
+        "for each IP family"
+    )
 
 
 def test_conditions_merge_by_type(api: Api, pods: str) -> None:

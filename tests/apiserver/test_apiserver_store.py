@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kthena.local.apiserver.store import (
+    MAX_LOG_BYTES,
     MAX_OBJECT_BYTES,
     Change,
     ChangeType,
@@ -59,6 +60,18 @@ def test_compare_and_set() -> None:
     store.delete("things", fresh)
     with pytest.raises(RevisionConflictError):
         store.update("things", thing("a", x=2), fresh)
+
+
+def test_log_forgets_by_size_as_well() -> None:
+    store = Store()
+    entry = store.create("things", thing("a"))
+    text = "y" * 1_000_000
+    kept = MAX_LOG_BYTES // len(text)
+    for index in range(2 * kept):
+        entry = store.update("things", thing("a", x=text, index=index), entry)
+    assert len(store.changes_since("things", store.revision - kept + 1)) == kept - 1
+    with pytest.raises(RevisionGoneError):
+        store.changes_since("things", store.revision - kept - 1)
 
 
 def test_buckets_and_namespaces_are_apart() -> None:

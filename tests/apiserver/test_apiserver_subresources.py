@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.apiserver import MERGE, Api, Definition
+from support.apiserver import MERGE, METADATA, TABLE, Api, Definition
 
 
 @pytest.fixture
@@ -118,6 +118,22 @@ def test_scale_of_a_custom_resource(api: Api, widget: str) -> None:
     assert api.get(widget).body["metadata"]["generation"] == 2
     new["spec"]["replicas"] = 0
     assert scale_of(api.put(f"{widget}/scale", new).expect(200))[0] in (0, None)
+
+
+def test_scale_in_other_forms(api: Api, widget: str, deployment: str) -> None:
+    for path, replicas in ((widget, 2), (deployment, 0)):
+        table = api.get(f"{path}/scale", accept=TABLE).expect(200)
+        columns = [(column["name"], column["type"]) for column in table["columnDefinitions"]]
+        assert columns[:3] == [("Name", "string"), ("Desired", "integer"), ("Available", "integer")]
+        (row,) = table["rows"]
+        name = path.rpartition("/")[2]
+        assert row["cells"][:3] == [name, replicas, 0]
+        assert row["object"]["kind"] == "PartialObjectMetadata"
+        stored = api.get(path).body["metadata"]
+        assert table["metadata"]["resourceVersion"] == stored["resourceVersion"]
+        only = api.get(f"{path}/scale", accept=METADATA).expect(200)
+        assert only["kind"] == "PartialObjectMetadata"
+        assert only["metadata"]["uid"] == stored["uid"]
 
 
 def test_scale_is_checked(api: Api, widget: str) -> None:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +60,26 @@ def test_a_plain_apply_can_hold_the_crd_in_its_annotation(kind: KindDefinition) 
     assert size < LAST_APPLIED_LIMIT
 
 
+@cache
+def _load(file: Path) -> Any:
+    return yaml.load(file.read_text(), yaml.CSafeLoader)
+
+
 @every_kind
 def test_the_package_and_the_manifests_hold_the_same_crd(kind: KindDefinition) -> None:
     plane, plural = kind.info.plane, kind.info.resource.plural
     manifest = ROOT / f"deploy/kustomize/crds/{plane.value}/{plural}.yaml"
     packaged = {crd["metadata"]["name"]: crd for crd in published_crds([plane])}
     assert packaged[str(kind.info.resource)] == definition(kind)
-    assert yaml.safe_load(manifest.read_text()) == definition(kind)
+    assert _load(manifest) == definition(kind)
 
 
 @pytest.mark.parametrize("plane", Plane)
 def test_each_kustomization_lists_the_crds_of_its_plane(plane: Plane) -> None:
     folder = ROOT / f"deploy/kustomize/crds/{plane.value}"
-    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    listed = _load(folder / "kustomization.yaml")["resources"]
     assert {path.name for path in folder.glob("*.yaml")} == {*listed, "kustomization.yaml"}
-    assert {yaml.safe_load((folder / name).read_text())["kind"] for name in listed} == {
-        "CustomResourceDefinition"
-    }
+    assert {_load(folder / name)["kind"] for name in listed} == {"CustomResourceDefinition"}
 
 
 def test_the_served_crds_are_those_of_the_served_kinds() -> None:

@@ -24,6 +24,7 @@ import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,13 @@ def _verdict(kind: str, number: int, entry: dict[str, Any]) -> Verdict:
 
 
 def _read(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(
-        (FOLDER / f"{name.lower()}.yaml").read_text(encoding="utf-8")
-    )
+    """A file of vectors, to be changed at will."""
+    return copy.deepcopy(_parsed(FOLDER / f"{name.lower()}.yaml"))
+
+
+@cache
+def _parsed(file: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)
     return document
 
 

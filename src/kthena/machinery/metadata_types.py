@@ -44,6 +44,14 @@ _TIME_ELEMENTS = (
     *(("15", r"\d\d"), (":", ":"), ("04", r"\d\d"), (":", ":"), ("05", r"\d\d(?:[.,]\d+)?")),
     ("Z07:00", r"Z|[+-]\d\d:\d\d"),
 )
+_TIME_RANGES = {
+    "01": ("month", 1, 12),
+    "15": ("hour", 0, 23),
+    "04": ("minute", 0, 59),
+    "05": ("second", 0, 59),
+    "Z07:00": ("time zone offset hour", 0, 24),
+}
+"""What is checked as soon as an element is read; the day of the month is at the end."""
 
 
 def decode_problem(metadata: Any, kind: str = "") -> str:
@@ -81,7 +89,9 @@ def _problems(value: Any, expected: str, field: str, way: str) -> Iterator[str]:
     if not _fits(value, expected):
         yield _mismatch(value, field, "string" if expected == "time" else expected)
     elif expected == "time":
-        yield from _time_problems(value)
+        problem = time_problem(value)
+        if problem:
+            yield problem
     elif expected in _STRUCTS:
         struct = expected.removeprefix("v1.")
         yield from _struct_problems(value, struct, _STRUCTS[expected], way)
@@ -116,17 +126,24 @@ def _json_name(value: Any) -> str:
     return names.get(type(value), "number")
 
 
-def _time_problems(text: str) -> list[str]:
+def time_problem(text: str) -> str:
+    """What Go's `time.Parse` says of a text that is no RFC 3339 time; empty for one that is."""
     try:
         parse_time(text)
     except ValueError:
-        rest = text
-        for element, pattern in _TIME_ELEMENTS:
-            match = re.match(pattern, rest, re.ASCII)
-            if match is None:
-                cause = f"cannot parse {quote(rest)} as {quote(element)}"
-                return [f"parsing time {quote(text)} as {quote(_LAYOUT)}: {cause}"]
-            rest = rest[match.end() :]
-        cause = f"extra text: {quote(rest)}" if rest else "a part is out of range"
-        return [f"parsing time {quote(text)}: {cause}"]
-    return []
+        return f"parsing time {quote(text)}{_time_cause(text)}"
+    return ""
+
+
+def _time_cause(text: str) -> str:
+    rest = text
+    for element, pattern in _TIME_ELEMENTS:
+        match = re.match(pattern, rest, re.ASCII)
+        if match is None:
+            return f" as {quote(_LAYOUT)}: cannot parse {quote(rest)} as {quote(element)}"
+        rest = rest[match.end() :]
+        name, low, high = _TIME_RANGES.get(element, ("", 0, 0))
+        digits = re.search(r"\d\d", match.group(), re.ASCII)
+        if name and digits and not low <= int(digits.group()) <= high:
+            return f": {name} out of range"
+    return f": extra text: {quote(rest)}" if rest else ": day out of range"

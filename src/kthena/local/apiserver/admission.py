@@ -106,7 +106,8 @@ def prepare_create(kind: Kind, obj: Object, uid: str, now: datetime) -> None:
     meta["uid"] = uid
     meta["creationTimestamp"] = format_time(now)
     kind.strategy.prepare_create(obj)
-    found = validate_object_meta(obj, kind.resource) + kind.strategy.validate_create(obj)
+    found = [] if kind.strategy.checks_metadata else validate_object_meta(obj, kind.resource)
+    found += kind.strategy.validate_create(obj)
     if found:
         raise errors.invalid_object(kind.errors_as or kind.resource, name_of(obj), found)
     if meta.get("resourceVersion"):
@@ -129,7 +130,8 @@ def prepare_update(kind: Kind, strategy: Strategy, new: Object, old: Object) -> 
         _keep(meta, before, "deletionTimestamp")
     if before.get("deletionGracePeriodSeconds") is not None:
         meta.setdefault("deletionGracePeriodSeconds", before["deletionGracePeriodSeconds"])
-    found = validate_object_meta_update(kind.named(new), old) + strategy.validate_update(new, old)
+    found = [] if strategy.checks_metadata else validate_object_meta_update(kind.named(new), old)
+    found += strategy.validate_update(new, old)
     if found:
         raise errors.invalid_object(kind.errors_as or kind.resource, name_of(old), found)
 

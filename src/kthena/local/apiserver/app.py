@@ -71,6 +71,11 @@ def create_app(core: Core) -> Starlette:
     )
 
 
+def _go_architecture() -> str:
+    machine = platform.machine().lower()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
 def _on_api_error(request: Request, exc: Exception) -> Response:
     del request
     return error_reply(exc) if isinstance(exc, ApiError) else not_found_page()
@@ -110,7 +115,7 @@ class _Pages:
             "buildDate": "1970-01-01T00:00:00Z",
             "goVersion": "",
             "compiler": "",
-            "platform": f"{platform.system().lower()}/{platform.machine()}",
+            "platform": f"{platform.system().lower()}/{_go_architecture()}",
         }
         return json_reply(msgspec.json.format(msgspec.json.encode(body), indent=2))
 

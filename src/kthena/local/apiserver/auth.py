@@ -2,9 +2,9 @@
 
 Every path but those for health needs the token: as a bearer token, or as the password of a basic
 authorization, since kubectl sends no bearer token over plain HTTP but does send what stands in the
-URL. A `Host` that is not this server's is refused,
-so that no foreign name that resolves to loopback reaches it, and so is an `Origin`, since browsers
-have no business here. Refusals are Status objects, as clients expect.
+URL. A `Host` that is not this server's is refused, so that no foreign name that resolves to loopback
+reaches it, and so is an `Origin`, since browsers have no business here. Refusals are Status objects,
+as clients expect.
 """
 
 import base64
@@ -43,7 +43,7 @@ class Guard:
             await error_reply(refusal)(scope, receive, send)
 
     def _refusal(self, path: str, headers: Headers) -> errors.ApiError | None:
-        host = headers.get("host", "")
+        host = ", ".join(headers.getlist("host"))
         if _without_port(host) not in self._hosts:
             return _refused(f"Host {host!r} is not served here; use the address of the kubeconfig")
         origin = headers.get("origin")

@@ -13,6 +13,15 @@ from kthena.local.apiserver.kinds import Kind
 
 _VERSION: Final = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?")
 
+_OWN_GROUPS: Final = (
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "apiextensions.k8s.io",
+    "coordination.k8s.io",
+)
+
 ChangeListener = Callable[[], None]
 
 
@@ -84,8 +93,10 @@ class Catalog:
         return list(found.values())
 
     def groups(self) -> list[str]:
-        """The named groups, in the order of their arrival."""
-        return list(dict.fromkeys(group for group, _, _ in self._kinds if group))
+        """The named groups in the order of the API: its own first, then those of CRDs by name."""
+        found = {group for group, _, _ in self._kinds if group}
+        own = [group for group in _OWN_GROUPS if group in found]
+        return [*own, *sorted(found.difference(own))]
 
     def versions(self, group: str) -> list[str]:
         """The versions of a group, the preferred one first."""

@@ -26,7 +26,7 @@ class ApiServerConfig:
 
     `host` must be a loopback address. `hosts` are further names under which clients may call it.
     `token` is a secret that every request but those for health has to carry. `random` makes uids
-    and generated names.
+    and generated names. `head_timeout_s` is how long a client may take to say what it wants.
     """
 
     host: str = "127.0.0.1"
@@ -40,3 +40,4 @@ class ApiServerConfig:
     watch_queue_length: int = DEFAULT_QUEUE_LENGTH
     watch_timeout_s: float = 1800
     bookmark_interval_s: float = 60
+    head_timeout_s: float = 32

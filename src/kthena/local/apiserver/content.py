@@ -1,8 +1,8 @@
 """Bodies and media types: what a client sends, what it accepts, and how a reply is written.
 
 Only JSON is written; JSON, YAML and, for built-in kinds, protobuf are read. What else a client asks
-for is refused with the status codes that tell it to fall back. The forms of a reply are the object itself, a `Table`, and
-`PartialObjectMetadata`, asked for by parameters of `Accept` as kubectl does.
+for is refused with the status codes that tell it to fall back. The forms of a reply are the object
+itself, a `Table`, and `PartialObjectMetadata`, asked for by parameters of `Accept` as kubectl does.
 """
 
 from collections.abc import Sequence

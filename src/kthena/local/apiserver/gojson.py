@@ -19,6 +19,7 @@ from kthena.machinery.gotext import quote
 MAX_DEPTH: Final = 200
 """Deeper values are refused, where Go allows 10,000: no object comes near, and recursion must end."""
 
+_MAX_DIGITS: Final = 4000
 _TOO_DEEP: Final = "exceeded max depth"
 _SPACE: Final = " \t\r\n"
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -34,6 +35,11 @@ def _number(text: str) -> float:
     if math.isinf(value):
         raise JSONError(f"json: cannot unmarshal number {text} into Go value of type float64")
     return value
+
+
+def _integer(text: str) -> float:
+    """An integer; one of more digits than Python converts is as good as infinite."""
+    return int(text) if len(text) <= _MAX_DIGITS else _number(text)
 
 
 _DECODER: Final = msgspec.json.Decoder(float_hook=_number)
@@ -78,13 +84,7 @@ def _children(node: Any) -> Iterable[Any]:
 def _decode_slowly(body: bytes) -> Any:
     _Scanner(body).document()
     text = body.decode("utf-8", errors="replace")
-    try:
-        return _without_surrogates(json.loads(text, parse_float=_number))
-    except JSONError:
-        raise
-    except ValueError as exc:
-        # A number of more digits than Python converts.
-        raise JSONError(f"json: cannot unmarshal number: {exc}") from exc
+    return _without_surrogates(json.loads(text, parse_float=_number, parse_int=_integer))
 
 
 def _without_surrogates(value: Any) -> Any:

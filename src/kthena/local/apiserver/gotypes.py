@@ -10,8 +10,6 @@ is `name=underlying`, and `inlined` are the names of structs that the field was 
 Types are compiled to closures on first use.
 """
 
-import base64
-import binascii
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,39 +19,80 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from kthena.local.apiserver import gobase64
 from kthena.local.apiserver.kinds import Decoded, DecodeError
 from kthena.machinery.conditions import format_micro_time, format_time, parse_time
+from kthena.machinery.metadata_types import time_problem
 from kthena.machinery.objects import Object
 from kthena.machinery.quantity import Quantity, QuantityError
 
 Struct = Mapping[str, str]
 
 _INTEGER_BITS: Final = {"int": 63, "int32": 31, "int64": 63, "uint16": 16, "uint32": 32}
+_NUMBER_KINDS: Final = ("int", "int32", "int64", "uint16", "uint32")
 _SIX_DECIMALS: Final = re.compile(r"\.\d{6}(?!\d)", re.ASCII)
 _SECONDS_END: Final = len("2006-01-02T15:04:05")
 _FIRST_TIME_PART: Final = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 
 
 class _MismatchError(Exception):
-    """A value that its Go type cannot hold. Structs on the way up add where it stands."""
+    """A value that its Go type cannot hold. Structs on the way up add where it stands.
 
-    def __init__(self, actual: str, expected: str) -> None:
-        super().__init__(actual, expected)
-        self.actual = actual
+    `kind` is the kind of the type in Go's reflection; empty for types that decode themselves.
+    """
+
+    def __init__(self, value: Any, expected: str, kind: str = "") -> None:
+        super().__init__(value, expected)
+        self.value = value
         self.expected = expected
+        self.kind = kind
         self.struct = ""
         self.path: list[str] = []
 
     def __str__(self) -> str:
         """Go's text."""
         where = f"Go struct field {self.struct}.{'.'.join(reversed(self.path))}"
-        if not self.path:
-            where = "Go value"
-        return f"json: cannot unmarshal {self.actual} into {where} of type {self.expected}"
+        return self._text(where if self.path else "Go value")
+
+    def _text(self, where: str) -> str:
+        actual = _describe(self.value)
+        if actual == "number" and (self.kind or self.expected) in _NUMBER_KINDS:
+            actual = f"number {self.value}"
+        return f"json: cannot unmarshal {actual} into {where} of type {self.expected}"
+
+    @property
+    def converted(self) -> str:
+        """The text of Go's converter from maps, which knows no places."""
+        given = _go_kind(self.value)
+        if not self.kind:
+            return self._text("Go value")
+        if self.kind in ("map", "slice"):
+            return f"cannot restore {self.kind} from {given}"
+        if self.kind == "struct":
+            return f"cannot restore struct from: {given}"
+        # Go converts an integer to a string, and numbers to each other, but not here.
+        convertible = _NUMBER_KINDS if given == "float64" else (*_NUMBER_KINDS, "string")
+        if given in ("int64", "float64") and self.kind in convertible:
+            return f"cannot convert {given} to {self.expected}"
+        return f"unrecognized type: {self.kind}"
 
 
 class _TextError(Exception):
     """A value that a type with its own syntax refuses; the text says no place, as in Go."""
+
+    @property
+    def converted(self) -> str:
+        """The text of Go's converter from maps, which leaves such types to themselves."""
+        return str(self)
+
+
+class _Base64Error(_TextError):
+    """A text that is no base64."""
+
+    @property
+    def converted(self) -> str:
+        """The converter decodes JSON of its own here."""
+        return f"error decoding from json: {self}"
 
 
 class _Scan:
@@ -91,10 +130,8 @@ class GoDecoder:
         scan = _Scan()
         try:
             obj = _compile(self.struct).decode(value, scan)
-        except _MismatchError as exc:
-            raise DecodeError(str(exc)) from exc
-        except _TextError as exc:
-            raise DecodeError(str(exc)) from exc
+        except (_MismatchError, _TextError) as exc:
+            raise DecodeError(str(exc), exc.converted) from exc
         problems: list[str] = []
         if scan.unknown:
             _find_unknown(self.struct, value, "", problems)
@@ -130,6 +167,12 @@ def _describe(value: Any) -> str:
     if isinstance(value, str):
         return "string"
     return "array" if isinstance(value, list) else "object"
+
+
+def _go_kind(value: Any) -> str:
+    """The kind of the Go value that a JSON value is read as."""
+    names = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice"}
+    return names.get(type(value), "map")
 
 
 @cache
@@ -195,7 +238,7 @@ def _slice(label: str, item: str) -> _Type:
         if value is None:
             return None
         if not isinstance(value, list):
-            raise _MismatchError(_describe(value), label)
+            raise _MismatchError(value, label, "slice")
         if decode is None:
             decode = _compile(item).decode
         return [decode(element, scan) for element in value]
@@ -211,7 +254,7 @@ def _map(label: str, item: str) -> _Type:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise _MismatchError(_describe(value), label)
+            raise _MismatchError(value, label, "map")
         if decode is None:
             decode = _compile(item).decode
         return {key: decode(element, scan) for key, element in value.items()}
@@ -225,7 +268,7 @@ def _scalar(label: str, underlying: str) -> _Type:
     if underlying == "bool":
         return _Type(_bool_decoder(label), bool)
     if underlying in _INTEGER_BITS:
-        return _Type(_integer_decoder(label, _INTEGER_BITS[underlying]), int)
+        return _Type(_integer_decoder(label, underlying), int)
     if underlying == "float64":
         return _Type(_float_decoder(label), int)
     raise ValueError(f"data/gotypes.json names the type {underlying!r}, which no decoder is for")
@@ -238,7 +281,7 @@ def _string_decoder(label: str) -> _Decode:
             return value
         if value is None:
             return ""
-        raise _MismatchError(_describe(value), label)
+        raise _MismatchError(value, label, "string")
 
     return string
 
@@ -250,12 +293,13 @@ def _bool_decoder(label: str) -> _Decode:
             return value
         if value is None:
             return False
-        raise _MismatchError(_describe(value), label)
+        raise _MismatchError(value, label, "bool")
 
     return boolean
 
 
-def _integer_decoder(label: str, bits: int) -> _Decode:
+def _integer_decoder(label: str, kind: str) -> _Decode:
+    bits = _INTEGER_BITS[kind]
     low, high = -(1 << bits), (1 << bits) - 1
 
     def integer(value: Any, scan: _Scan) -> Any:
@@ -263,12 +307,9 @@ def _integer_decoder(label: str, bits: int) -> _Decode:
         if isinstance(value, int) and not isinstance(value, bool):
             if low <= value <= high:
                 return value
-            raise _MismatchError(f"number {value}", label)
-        if value is None:
+        elif value is None:
             return 0
-        if isinstance(value, float):
-            raise _MismatchError(f"number {value}", label)
-        raise _MismatchError(_describe(value), label)
+        raise _MismatchError(value, label, kind)
 
     return integer
 
@@ -280,7 +321,7 @@ def _float_decoder(label: str) -> _Decode:
             return value
         if value is None:
             return 0
-        raise _MismatchError(_describe(value), label)
+        raise _MismatchError(value, label, "float64")
 
     return number
 
@@ -334,7 +375,7 @@ class _Struct:
         if value is None:
             value = {}
         elif not isinstance(value, dict):
-            raise _MismatchError(_describe(value), self._label)
+            raise _MismatchError(value, self._label, "struct")
         out: Object = {}
         path = ""
         try:
@@ -395,19 +436,11 @@ def _micro_time(value: Any, scan: _Scan) -> Any:
 
 def _parse_time(value: Any) -> Any:
     if not isinstance(value, str):
-        raise _MismatchError(_describe(value), "string")
+        raise _MismatchError(value, "string")
     try:
         return parse_time(value)
     except ValueError as exc:
-        # Go names the first part of the layout that does not match; only that of a text which
-        # is no time at all is worth the effort.
-        layout = "2006-01-02T15:04:05Z07:00"
-        rest, part = value, "2006"
-        if _FIRST_TIME_PART.match(value):
-            rest, part = value[11:], "15"
-        raise _TextError(
-            f'parsing time "{value}" as "{layout}": cannot parse "{rest}" as "{part}"'
-        ) from exc
+        raise _TextError(time_problem(value)) from exc
 
 
 def _quantity(value: Any, scan: _Scan) -> Any:
@@ -428,7 +461,11 @@ def _canonical_quantity(text: str) -> str:
 def _int_or_string(value: Any, scan: _Scan) -> Any:
     if isinstance(value, str):
         return value
-    return _compile("int32").decode(value, scan)
+    try:
+        return _compile("int32").decode(value, scan)
+    except _MismatchError as exc:
+        exc.kind = ""
+        raise
 
 
 def _bytes(value: Any, scan: _Scan) -> Any:
@@ -437,19 +474,12 @@ def _bytes(value: Any, scan: _Scan) -> Any:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise _MismatchError(_describe(value), "[]uint8")
-    text = value.replace("\r", "").replace("\n", "")
+        raise _MismatchError(value, "[]uint8", "slice")
     try:
-        base64.b64decode(text, validate=True)
-    except binascii.Error as exc:
-        raise _TextError(f"illegal base64 data at input byte {_illegal_byte(text)}") from exc
-    return text
-
-
-def _illegal_byte(text: str) -> int:
-    alphabet = re.match(r"[A-Za-z0-9+/]*", text)
-    good = len(alphabet.group()) if alphabet else 0
-    return good if good < len(text) else good - good % 4
+        gobase64.decode_standard(value)
+    except ValueError as exc:
+        raise _Base64Error(str(exc)) from exc
+    return value.replace("\r", "").replace("\n", "")
 
 
 _SCHEMA: Final = "apiextensions.v1.JSONSchemaProps"
@@ -468,7 +498,7 @@ def _schema_or_array(value: Any, scan: _Scan) -> Any:
         return _compile(f"[]{_SCHEMA}").decode(value, scan)
     if value is None or isinstance(value, dict):
         return _compile(_SCHEMA).decode(value, scan)
-    raise _MismatchError(_describe(value), "v1.JSONSchemaProps")
+    raise _MismatchError(value, "v1.JSONSchemaProps")
 
 
 def _schema_or_strings(value: Any, scan: _Scan) -> Any:

@@ -33,7 +33,14 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 
 class DecodeError(ValueError):
-    """The JSON is no object of the kind; the message is Go's."""
+    """The JSON is no object of the kind; the message is that of Go's JSON decoder.
+
+    `converted` is what Go's converter from maps says of it, which decodes strategic merge patches.
+    """
+
+    def __init__(self, message: str, converted: str = "") -> None:
+        super().__init__(message)
+        self.converted = converted or message
 
 
 class Decoded(NamedTuple):
@@ -63,13 +70,15 @@ class Strategy(Protocol):
 
     allow_create_on_update: bool
     allow_unconditional_update: bool
+    checks_metadata: bool
+    """Whether validation covers the metadata, on which what else is checked may depend."""
 
     def prepare_create(self, obj: Object) -> None:
         """Drop what clients may not set, and set what the server does."""
         ...
 
     def validate_create(self, obj: Object) -> ErrorList:
-        """What is wrong with the new object, apart from its metadata."""
+        """What is wrong with the new object, apart from its metadata unless it `checks_metadata`."""
         ...
 
     def prepare_update(self, new: Object, old: Object) -> None:
@@ -77,7 +86,7 @@ class Strategy(Protocol):
         ...
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
-        """What is wrong with the new object or the change, apart from its metadata."""
+        """What is wrong with the new object or the change; of the metadata as on creation."""
         ...
 
     def warnings(self, new: Object, old: Object | None) -> Sequence[str]:

@@ -68,6 +68,8 @@ class Write:
 
     options: WriteOptions = NO_WRITE_OPTIONS
     warnings: list[str] = field(default_factory=list)
+    guards_uid: bool = False
+    """Whether the new object came whole from the client, whose uid is then a precondition."""
 
     @property
     def dry_run(self) -> bool:
@@ -185,7 +187,9 @@ class Registry:
         new = transform(old)
         admission.set_namespace(new, key.namespace)
         write.warn(admission.drop_repeated_owners(new))
-        self._check_preconditions(kind, strategy, new, entry)
+        if write.guards_uid:
+            _check_uid(kind, new, entry)
+        self._check_version(kind, strategy, new, entry)
         admission.prepare_update(kind, strategy, new, old)
         write.warn(strategy.warnings(new, old))
         stored = kind.stored(new)
@@ -204,14 +208,9 @@ class Registry:
             raise errors.conflict(kind.resource, key.name)
         return Written(self.create(kind, obj, key.namespace, write), created=True)
 
-    def _check_preconditions(
-        self, kind: Kind, strategy: Strategy, new: Object, entry: Entry
-    ) -> None:
+    def _check_version(self, kind: Kind, strategy: Strategy, new: Object, entry: Entry) -> None:
         meta = admission.metadata(new)
-        uid, version = uid_of(new), str(meta.get("resourceVersion") or "")
-        if uid and uid != entry.uid:
-            cause = _uid_mismatch(kind, entry.key, uid, entry.uid)
-            raise errors.conflict(kind.resource, entry.key.name, cause)
+        version = str(meta.get("resourceVersion") or "")
         if version and parse_version(version) != entry.revision:
             raise errors.conflict(kind.resource, entry.key.name)
         if not version and not strategy.allow_unconditional_update:
@@ -266,6 +265,13 @@ def parse_version(text: str) -> int:
         return parse_uint64(text)
     except ValueError as exc:
         raise errors.internal(str(exc)) from exc
+
+
+def _check_uid(kind: Kind, new: Object, entry: Entry) -> None:
+    uid = uid_of(new)
+    if uid and uid != entry.uid:
+        cause = _uid_mismatch(kind, entry.key, uid, entry.uid)
+        raise errors.conflict(kind.resource, entry.key.name, cause)
 
 
 def _unstored(obj: Object) -> Entry:

@@ -13,8 +13,8 @@ _MAX_WARNINGS_BYTES: Final = 4096
 
 
 def json_reply(body: bytes, status: int = 200, warnings: Sequence[str] = ()) -> Response:
-    """A reply with an encoded JSON body."""
-    response = Response(body, status_code=status, headers=_HEADERS)
+    """A reply with an encoded JSON body, which ends in a line break as in the API."""
+    response = Response(body + b"\n", status_code=status, headers=_HEADERS)
     response.raw_headers += warning_headers(warnings)
     return response
 

@@ -1,6 +1,7 @@
 """The API server on a socket."""
 
 import socket
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -8,6 +9,7 @@ import uvicorn
 
 from kthena.local.apiserver.app import create_app
 from kthena.local.apiserver.config import ApiServerConfig
+from kthena.local.apiserver.connection import Connection
 from kthena.local.apiserver.core import Core
 from kthena.local.apiserver.logs import LogSource
 
@@ -90,9 +92,10 @@ class ApiServer:
                 f"the API server cannot listen on {self.config.host}:{self.config.port}: "
                 f"{exc.strerror}",
             ) from exc
+        connection: Any = partial(Connection, head_timeout_s=self.config.head_timeout_s)
         config = uvicorn.Config(
             create_app(self.core),
-            http="httptools",
+            http=connection,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -29,6 +29,9 @@ _MAX_PLAIN_FLOAT: Final = 1e21
 DEFAULT_LOG_LENGTH: Final = 4096
 """Changes that a bucket remembers; a watch or a continue token older than that is told 410."""
 
+MAX_LOG_BYTES: Final = 32 * 1024 * 1024
+"""How much of objects a bucket remembers beyond those that are there, however few changes it is."""
+
 MAX_OBJECT_BYTES: Final = 1_572_864
 """The largest object, as etcd's limit on a request is."""
 
@@ -121,12 +124,25 @@ NO_FIELDS: Final[Mapping[str, str]] = {}
 
 @dataclass(slots=True)
 class _Bucket:
-    """Mutable state: the entries by path, their paths in order, and the log of changes."""
+    """Mutable state: the entries by path, their paths in order, and the log of changes.
+
+    `forgotten` is the last revision that the log does not reach.
+    """
 
     entries: dict[str, Entry] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
     log: deque[Change] = field(default_factory=deque)
+    log_bytes: int = 0
     forgotten: int = 0
+
+    def record(self, change: Change, length: int) -> None:
+        """Append to the log, and forget what it has no room for."""
+        self.log.append(change)
+        self.log_bytes += len(change.entry.data)
+        while len(self.log) > length or (self.log_bytes > MAX_LOG_BYTES and len(self.log) > 1):
+            oldest = self.log.popleft()
+            self.log_bytes -= len(oldest.entry.data)
+            self.forgotten = oldest.revision
 
 
 def encode(obj: Object) -> bytes:
@@ -283,9 +299,7 @@ class Store:
                 state.paths.insert(bisect_right(state.paths, path), path)
             state.entries[path] = change.entry
         self.revision = change.revision
-        if len(state.log) == self._log_length:
-            state.forgotten = state.log.popleft().revision
-        state.log.append(change)
+        state.record(change, self._log_length)
         for observer in self._observers:
             observer(change, obj)
 

@@ -12,6 +12,7 @@ class PlainStrategy:
 
     allow_create_on_update = False
     allow_unconditional_update = True
+    checks_metadata = False
 
     def prepare_create(self, obj: Object) -> None:
         """Nothing to prepare."""

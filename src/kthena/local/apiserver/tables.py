@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kthena.local.apiserver import errors
-from kthena.local.apiserver.kinds import Column, Kind
+from kthena.local.apiserver.kinds import Column, Kind, TablePrinter
 from kthena.local.apiserver.store import Entry
 from kthena.machinery.conditions import parse_time
 from kthena.machinery.fields import format_json
@@ -145,31 +145,37 @@ def partial_metadata(obj: Object) -> Object:
     }
 
 
-def column_definitions(kind: Kind) -> list[Object]:
-    """The header of a table."""
-    return [column._asdict() for column in kind.printer.columns]
+def object_table(printer: TablePrinter, obj: Object, include: str, now: datetime) -> Object:
+    """A table of one object that is not stored as it is, without list metadata."""
+    row = {"cells": printer.cells(obj, now), "object": _included(obj, include)}
+    return _table(printer, [row])
 
 
-def table(kind: Kind, entries: Sequence[Entry], include: str, now: datetime) -> Object:
-    """A table of stored objects of a kind, without list metadata."""
+def _table(printer: TablePrinter, rows: Sequence[Object]) -> Object:
     return {
         "kind": "Table",
         "apiVersion": API_VERSION,
         "metadata": {},
-        "columnDefinitions": column_definitions(kind),
-        "rows": [_row(kind, entry, include, now) for entry in entries],
+        "columnDefinitions": [column._asdict() for column in printer.columns],
+        "rows": rows,
     }
+
+
+def table(kind: Kind, entries: Sequence[Entry], include: str, now: datetime) -> Object:
+    """A table of stored objects of a kind, without list metadata."""
+    return _table(kind.printer, [_row(kind, entry, include, now) for entry in entries])
 
 
 def _row(kind: Kind, entry: Entry, include: str, now: datetime) -> Object:
     obj = kind.read(entry)
     # Built-in kinds are printed in the form in which they are stored.
     printed = entry.decode() if kind.conversion is not None else obj
-    row: Object = {"cells": kind.printer.cells(printed, now)}
+    included = _included(kind.named(obj), include)
+    return {"cells": kind.printer.cells(printed, now), "object": included}
+
+
+def _included(obj: Object, include: str) -> Object | None:
+    """What a row carries of its object."""
     if include == "Object":
-        row["object"] = kind.named(obj)
-    elif include == "None":
-        row["object"] = None
-    else:
-        row["object"] = partial_metadata(obj)
-    return row
+        return obj
+    return None if include == "None" else partial_metadata(obj)

@@ -19,6 +19,8 @@ from kthena.machinery.objects import Object
 from kthena.machinery.selectors import FieldSelector, LabelSelector
 
 DEFAULT_QUEUE_LENGTH: Final = 4096
+MAX_QUEUE_BYTES: Final = 32 * 1024 * 1024
+"""How much of objects may wait for a watcher, however few events it is."""
 
 
 class WatchEvent(NamedTuple):
@@ -77,7 +79,8 @@ def at_revision(entry: Entry, revision: int) -> Entry:
 class Watcher:
     """The queue of one client.
 
-    Mutable state: pending events, whether more can come, and the future that its reader waits on.
+    Mutable state: pending events and their size, whether more can come, and the future that its
+    reader waits on.
     """
 
     def __init__(self, selection: Selection, after: int, limit: int) -> None:
@@ -85,6 +88,7 @@ class Watcher:
         self._after = after
         self._limit = limit
         self._pending: deque[WatchEvent] = deque()
+        self._pending_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
         self.closed = False
 
@@ -95,11 +99,12 @@ class Watcher:
         event = self._selection.event(change)
         if event is None:
             return
-        if len(self._pending) >= self._limit:
-            self._pending.clear()
+        if len(self._pending) >= self._limit or self._pending_bytes > MAX_QUEUE_BYTES:
+            self._take()
             self.close()
             return
         self._pending.append(event)
+        self._pending_bytes += len(event.entry.data)
         self._wake()
 
     @property
@@ -127,8 +132,12 @@ class Watcher:
             finally:
                 timer.cancel()
                 self._waiter = None
+        return self._take()
+
+    def _take(self) -> list[WatchEvent]:
         events = list(self._pending)
         self._pending.clear()
+        self._pending_bytes = 0
         return events
 
 

@@ -21,6 +21,7 @@ from kthena.machinery.cel.syntax import (
 )
 from kthena.machinery.cel.values import (
     NONE,
+    CelCancelledError,
     CelError,
     MapValue,
     Optional,
@@ -42,6 +43,9 @@ from kthena.machinery.cel.values import (
 
 Scope: TypeAlias = dict[str, Any]
 Evaluate: TypeAlias = Callable[[Scope], Any]
+
+TURNS = "@turns"
+"""The name in a scope of a list whose one item is how many turns all loops may still take."""
 
 _MISSING = object()
 _TYPE_VALUES = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
@@ -303,6 +307,7 @@ def _bindings(range_of: Evaluate, variables: tuple[str, ...]) -> Callable[[Scope
         def single(scope: Scope) -> Iterable[Scope]:
             inner = dict(scope)
             for element in _iterate(range_of(scope)):
+                _count_turn(scope)
                 inner[name] = element
                 yield inner
 
@@ -317,11 +322,20 @@ def _bindings(range_of: Evaluate, variables: tuple[str, ...]) -> Callable[[Scope
             text = "unsupported comprehension range type"
             raise CelError(f"{text}: {go_type_name(container)}")
         for index, element in enumerate(container):
+            _count_turn(scope)
             inner[first] = element if keyed else index
             inner[second] = find_in_map(container, element)[1] if keyed else element
             yield inner
 
     return double
+
+
+def _count_turn(scope: Scope) -> None:
+    turns = scope.get(TURNS)
+    if turns is not None:
+        turns[0] -= 1
+        if turns[0] < 0:
+            raise CelCancelledError
 
 
 def _iterate(container: Any) -> Iterable[Any]:

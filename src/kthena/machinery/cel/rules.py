@@ -3,7 +3,8 @@
 Semantics and texts are those of apiextensions 1.35. A rule that reads `oldSelf` runs only where there
 is an old value to compare with, unless `optionalOldSelf` is set. A failure of a rule that does not
 read `oldSelf` is only a warning where its value is unchanged; failures to evaluate always count. The
-cost of rules is not estimated.
+cost of rules is not estimated; loops that take more turns than the server's limit could pay for are
+cancelled, so that no rule and no object can hold up the caller.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -17,10 +18,11 @@ from kthena.machinery.cel.environment import (
     Program,
     compile_expression,
 )
+from kthena.machinery.cel.evaluator import TURNS
 from kthena.machinery.cel.objects import Shape
 from kthena.machinery.cel.syntax import CelCompileError
 from kthena.machinery.cel.typesystem import Type
-from kthena.machinery.cel.values import NONE, CelError, Optional
+from kthena.machinery.cel.values import NONE, CelCancelledError, CelError, Optional
 from kthena.machinery.fields import (
     OMITTED,
     ErrorList,
@@ -38,6 +40,10 @@ from kthena.machinery.schema.validation import NO_FIELD
 
 _MAX_MESSAGE_BYTES = 5 * 1024
 _TYPE_NAME = "selfType"
+_TURNS_PER_RULE = 500_000
+_TURNS_PER_OBJECT = 5_000_000
+"""The server pays at least 2 for a turn, and has 1,000,000 for a rule, 10,000,000 for an object."""
+
 _REASONS = {
     "FieldValueForbidden": ErrorType.FORBIDDEN,
     "FieldValueRequired": ErrorType.REQUIRED,
@@ -312,9 +318,10 @@ class _Evaluation:
     def __init__(self) -> None:
         self.errors: ErrorList = []
         self.warnings: list[str] = []
+        self._turns = _TURNS_PER_OBJECT
 
     def node(self, node: _Node, new: Any, old: Any, path: str, ratchet: _Ratchet) -> None:
-        if new is None:
+        if new is None or self._turns <= 0:
             return
         if node.rules:
             self._rules(node, new, old, path, ratchet)
@@ -352,16 +359,30 @@ class _Evaluation:
             try:
                 if failure is not None:
                     raise failure
-                holds = rule.program.evaluate(optional_scope if rule.optional_old_self else scope)
-            except CelError as exc:
+                holds = self._evaluate(rule, optional_scope if rule.optional_old_self else scope)
+            except (CelError, CelCancelledError) as exc:
                 self.errors.append(
                     FieldError(
                         path or NO_FIELD, ErrorType.INVALID, node.schema.type, _explain(exc, rule)
                     )
                 )
+                if self._turns <= 0:
+                    return
                 continue
             if holds is not True:
                 self._report(_broken(rule, node.schema, new, scope, path), rule, ratchet)
+
+    def _evaluate(self, rule: Rule, scope: dict[str, Any]) -> Any:
+        """Evaluate a rule; where it is cancelled, no further one is evaluated."""
+        turns = [given := min(_TURNS_PER_RULE, self._turns)]
+        try:
+            value = rule.program.evaluate({**scope, TURNS: turns})
+        except CelCancelledError:
+            self._turns = 0
+            raise
+        finally:
+            self._turns -= given - max(turns[0], 0)
+        return value
 
     def _report(self, error: FieldError, rule: Rule, ratchet: _Ratchet) -> None:
         if not rule.uses_old_self and ratchet.tolerates():
@@ -370,9 +391,14 @@ class _Evaluation:
             self.errors.append(error)
 
 
-def _explain(failure: CelError, rule: Rule) -> str:
+def _explain(failure: CelError | CelCancelledError, rule: Rule) -> str:
     """What the server says of an evaluation that failed."""
     text = str(failure)
+    if isinstance(failure, CelCancelledError):
+        return (
+            f"'{text}': no further validation rules will be run due to call cost exceeds limit for "
+            f"rule: {rule.name}"
+        )
     if text.startswith("no such overload"):
         return (
             f"'{text}': call arguments did not match a supported operator, function or macro "
@@ -401,8 +427,8 @@ def _evaluate_message(rule: Rule, scope: dict[str, Any]) -> str | None:
     if rule.message_program is None:
         return None
     try:
-        message = rule.message_program.evaluate(scope)
-    except CelError:
+        message = rule.message_program.evaluate({**scope, TURNS: [_TURNS_PER_RULE]})
+    except (CelError, CelCancelledError):
         return None
     message = message.strip()
     if "\n" in message or len(message.encode("utf-8", "surrogatepass")) > _MAX_MESSAGE_BYTES:

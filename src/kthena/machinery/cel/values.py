@@ -22,6 +22,13 @@ class CelError(Exception):
     """An evaluation that failed; the text is cel-go's."""
 
 
+class CelCancelledError(Exception):
+    """An evaluation that has taken too long. It is no `CelError`, which other operands may outweigh."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
+
+
 def no_such_overload(function: str = "") -> CelError:
     """The error for values that a function does not take."""
     return CelError(f"no such overload: {function}" if function else "no such overload")

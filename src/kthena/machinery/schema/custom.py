@@ -5,7 +5,7 @@ lists and rules are checked, in this order. Rules are skipped while errors stand
 trip over. What is given is never changed. Metadata of the object itself is the caller's business.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,43 +115,49 @@ class CustomResourceSchema:
         """A stored object as it is read: pruned and defaulted by this schema."""
         return self._decode(obj)[0]
 
-    def admit_create(self, obj: Object) -> Admitted:
-        """Admits a new object. With a status subresource, its status is dropped."""
+    def admit_create(self, obj: Object, found: Sequence[FieldError] = ()) -> Admitted:
+        """Admits a new object. With a status subresource, its status is dropped.
+
+        `found` are errors of its metadata: they come first, and may keep rules from being checked.
+        """
         new, pruned = self._decode(obj)
         if self._has_status:
             new.pop("status", None)
-        errors = validate(new, self.schema)
+        errors = [*found, *validate(new, self.schema)]
         errors += check_scale(new, self._scale)
         errors += check_embedded(new, self.schema)
         errors += check_list_types(new, self.schema)
         return self._with_rules(new, None, pruned, errors)
 
-    def admit_update(self, obj: Object, old: Object) -> Admitted:
+    def admit_update(self, obj: Object, old: Object, found: Sequence[FieldError] = ()) -> Admitted:
         """Admits a changed object; `old` is the stored one, as `default` gives it.
 
-        With a status subresource, the status stays that of `old`.
+        With a status subresource, the status stays that of `old`. `found` is as on creation.
         """
         new, pruned = self._decode(obj)
         if self._has_status:
             new.pop("status", None)
             if "status" in old:
                 new["status"] = copy_json(old["status"])
-        errors = validate(new, self.schema, old=old)
+        errors = [*found, *validate(new, self.schema, old=old)]
         errors += check_scale(new, self._scale)
         errors += check_embedded(new, self.schema)
         if not check_list_types(old, self.schema):
             errors += check_list_types(new, self.schema)
         return self._with_rules(new, old, pruned, errors)
 
-    def admit_status_update(self, obj: Object, old: Object) -> Admitted:
+    def admit_status_update(
+        self, obj: Object, old: Object, found: Sequence[FieldError] = ()
+    ) -> Admitted:
         """Admits a write to the status subresource: the old object with the status of the new one.
 
         Of the schema only that of the status counts, but all rules run; metadata is that of `old`.
+        `found` is as on creation.
         """
         decoded, pruned = self._decode(obj)
         new = copy_json(old)
         new.pop("status", None)
-        errors: ErrorList = []
+        errors: ErrorList = list(found)
         if "status" in decoded:
             new["status"] = decoded["status"]
             status_schema = self.schema.properties.get("status")

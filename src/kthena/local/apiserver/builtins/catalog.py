@@ -127,21 +127,6 @@ def _core_kinds() -> list[Kind]:
             merge_schema="io.k8s.api.core.v1.Node",
         ),
         Kind(
-            kubernetes.PODS,
-            BuiltinCodec("core.v1.Pod", "Pod", pods.default),
-            pods.PodStrategy(),
-            printers.PODS,
-            singular="pod",
-            short_names=("po",),
-            categories=_ALL,
-            status=pods.PodStatusStrategy(),
-            other_subresources={"binding": ("create",), "log": ("get",)},
-            selectable=_POD_FIELDS,
-            deletion=pods.plan_pod_deletion,
-            returns_deleted=True,
-            merge_schema="io.k8s.api.core.v1.Pod",
-        ),
-        Kind(
             kubernetes.SECRETS,
             BuiltinCodec("core.v1.Secret", "Secret", core.default_secret),
             core.SecretStrategy(),
@@ -161,6 +146,24 @@ def _core_kinds() -> list[Kind]:
             merge_schema="io.k8s.api.core.v1.ServiceAccount",
         ),
     ]
+
+
+def _pod_kind() -> Kind:
+    return Kind(
+        kubernetes.PODS,
+        BuiltinCodec("core.v1.Pod", "Pod", pods.default),
+        pods.PodStrategy(),
+        printers.PODS,
+        singular="pod",
+        short_names=("po",),
+        categories=_ALL,
+        status=pods.PodStatusStrategy(),
+        other_subresources={"binding": ("create",), "log": ("get",)},
+        selectable=_POD_FIELDS,
+        deletion=pods.plan_pod_deletion,
+        returns_deleted=True,
+        merge_schema="io.k8s.api.core.v1.Pod",
+    )
 
 
 def _service_kind(all_services: Services) -> Kind:
@@ -201,6 +204,7 @@ def builtin_kinds(all_services: Services) -> list[Kind]:
     """All built-in kinds, but CustomResourceDefinitions."""
     return [
         *_core_kinds(),
+        _pod_kind(),
         _service_kind(all_services),
         Kind(
             kubernetes.CONTROLLER_REVISIONS,

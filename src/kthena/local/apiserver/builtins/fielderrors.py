@@ -6,6 +6,7 @@ from typing import Any
 from kthena.machinery.fields import ErrorList, ErrorType, FieldError
 from kthena.machinery.gotext import quote
 
+NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 NEGATIVE = "must be greater than or equal to 0"
 IMMUTABLE = "field is immutable"
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 from fractions import Fraction
+from ipaddress import ip_address
 from typing import Any, Final
 
 from kthena.local.apiserver.admission import bump_generation, copy_fields
-from kthena.local.apiserver.builtins.fielderrors import forbidden, invalid
+from kthena.local.apiserver.builtins.fielderrors import NO_ADDRESS, forbidden, invalid
 from kthena.local.apiserver.builtins.podspec import default_pod, default_pod_spec
 from kthena.local.apiserver.builtins.podvalidation import amount, validate_pod_spec
 from kthena.local.apiserver.deletion import Step, plan_deletion
@@ -90,6 +91,7 @@ class PodStatusStrategy(StatusStrategy):
         super().prepare_update(new, old)
         new["metadata"].pop("deletionTimestamp", None)
         status, before = new.setdefault("status", {}), old.get("status") or {}
+        _agree_on_addresses(status)
         for name in ("qosClass", "observedGeneration"):
             if not status.get(name) and before.get(name):
                 status[name] = before[name]
@@ -103,12 +105,46 @@ class PodStatusStrategy(StatusStrategy):
                 condition["observedGeneration"] = generation
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
-        """The class is fixed at creation."""
+        """The class is fixed at creation; addresses are such, one of each family."""
+        errors = _check_addresses(new["status"].get("podIPs") or ())
         after = new["status"].get("qosClass")
         before = (old.get("status") or {}).get("qosClass")
         if after != before:
-            return [invalid("status.qosClass", after or "", "field is immutable")]
-        return []
+            errors.append(invalid("status.qosClass", after or "", "field is immutable"))
+        return errors
+
+
+def _agree_on_addresses(status: Object) -> None:
+    """`podIP` and the first of `podIPs` are one; where both are given and differ, `podIP` counts."""
+    address, addresses = status.get("podIP"), status.get("podIPs")
+    if address:
+        if not addresses or addresses[0].get("ip") != address:
+            status["podIPs"] = [{"ip": address}]
+    elif addresses and addresses[0].get("ip"):
+        status["podIP"] = addresses[0]["ip"]
+
+
+def _check_addresses(addresses: Sequence[Object]) -> ErrorList:
+    texts = [entry.get("ip") or "" for entry in addresses]
+    errors = [
+        invalid(f"status.podIPs[{index}]", text, NO_ADDRESS)
+        for index, text in enumerate(texts)
+        if not _is_address(text)
+    ]
+    families = {":" in text for text in texts}
+    if not errors and len(families) < len(texts):
+        shown = [{"IP": text} for text in texts]
+        detail = "may specify no more than one IP for each IP family"
+        errors.append(invalid("status.podIPs", shown, detail))
+    return errors
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_images(spec: Object) -> ErrorList:

@@ -100,6 +100,11 @@ def _external_address(spec: Object) -> str:
     return addresses or ("<pending>" if spec["type"] == "LoadBalancer" else _NONE)
 
 
+def _scale(obj: Object, now: datetime) -> list[Any]:
+    replicas = obj["spec"].get("replicas") or 0
+    return [name_of(obj), replicas, obj["status"]["replicas"], _created(obj, now)]
+
+
 def _labels(labels: Object | None) -> str:
     return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) if labels else _NONE
 
@@ -406,6 +411,9 @@ REPLICA_SETS: Final = Printer(
         *_CONTAINERS,
     ),
     _replica_set,
+)
+SCALES: Final = Printer(
+    (NAME, Column("Desired", "integer"), Column("Available", "integer"), AGE), _scale
 )
 PODS: Final = Printer(
     (

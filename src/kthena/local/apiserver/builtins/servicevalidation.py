@@ -7,6 +7,7 @@ from ipaddress import IPv4Address
 from typing import Final
 
 from kthena.local.apiserver.builtins.fielderrors import (
+    NO_ADDRESS,
     check_choice,
     check_port_number,
     check_text,
@@ -157,8 +158,7 @@ def _validate_cluster_ip(spec: Object) -> ErrorList:
         errors.append(invalid("spec.clusterIPs", addresses, detail))
     for index, address in enumerate(addresses):
         if (index, address) != (0, "None") and not _is_ip(address):
-            detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-            errors.append(invalid(f"spec.clusterIPs[{index}]", address, detail))
+            errors.append(invalid(f"spec.clusterIPs[{index}]", address, NO_ADDRESS))
     return errors
 
 

@@ -11,6 +11,7 @@ from kthena.local.apiserver.gotypes import decoder_for
 from kthena.local.apiserver.kinds import Decoded
 from kthena.local.apiserver.strategies import PlainStrategy
 from kthena.machinery.fields import ErrorList
+from kthena.machinery.metadata import validate_object_meta, validate_object_meta_update
 from kthena.machinery.objects import Object, copy_json
 from kthena.machinery.resources import Resource
 from kthena.machinery.schema.custom import CustomResourceSchema
@@ -53,10 +54,12 @@ class CustomResourceStrategy(PlainStrategy):
     """Writes of a custom resource, apart from its subresources."""
 
     allow_unconditional_update = False
+    checks_metadata = True
 
     def __init__(
         self, resource: Resource, schema: CustomResourceSchema, *, has_status: bool
     ) -> None:
+        self._resource = resource
         self._names = {"apiVersion": resource.api_version, "kind": resource.kind}
         self._schema = schema
         self._has_status = has_status
@@ -68,8 +71,9 @@ class CustomResourceStrategy(PlainStrategy):
         obj["metadata"]["generation"] = 1
 
     def validate_create(self, obj: Object) -> ErrorList:
-        """What the schema and its rules say."""
-        return self._schema.admit_create(self._full(obj)).errors
+        """What the metadata, the schema and its rules have against it."""
+        found = validate_object_meta(obj, self._resource)
+        return self._schema.admit_create(self._full(obj), found).errors
 
     def prepare_update(self, new: Object, old: Object) -> None:
         """Keep the status where it is a subresource; count any other change outside metadata."""
@@ -80,7 +84,9 @@ class CustomResourceStrategy(PlainStrategy):
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
         """What the schema and its rules say; what was wrong before and is unchanged may stay."""
-        return self._schema.admit_update(self._full(new), self._full(old)).errors
+        full = self._full(new)
+        found = validate_object_meta_update(full, old)
+        return self._schema.admit_update(full, self._full(old), found).errors
 
     def _full(self, obj: Object) -> Object:
         return {**obj, **self._names}
@@ -101,7 +107,9 @@ class CustomResourceStatusStrategy(CustomResourceStrategy):
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
         """What the schema of the status, and all rules say."""
-        return self._schema.admit_status_update(self._full(new), self._full(old)).errors
+        full = self._full(new)
+        found = validate_object_meta_update(full, old)
+        return self._schema.admit_status_update(full, self._full(old), found).errors
 
 
 def _without_metadata(obj: Object) -> Object:

@@ -118,7 +118,8 @@ class Patching:
         try:
             decoded = expected.codec.decode(patched)
         except DecodeError as exc:
-            self._refuse(patched, str(exc))
+            text = exc.converted if self.media == STRATEGIC_PATCH else str(exc)
+            self._refuse(patched, text)
         prefix = "json patch " if self.media == JSON_PATCH else ""
         problems = [f'{prefix}duplicate field "{path}"' for path in self.duplicates]
         problems += decoded.problems

@@ -63,7 +63,7 @@ async def create_binding(call: Call) -> Response:
         pod["status"]["conditions"] = [*rest, scheduled_condition(now)]
         return pod
 
-    write = Write(options, call.warnings)
+    write = Write(options, call.warnings, guards_uid=True)
     call.core.registry.update(call.kind, call.key, transform, PlainStrategy(), write)
     status = {
         "kind": "Status",

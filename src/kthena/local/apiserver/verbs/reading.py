@@ -1,14 +1,14 @@
 """`get` and `list`."""
 
 import base64
-import binascii
+import posixpath
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 from starlette.responses import Response
 
-from kthena.local.apiserver import errors, gojson
+from kthena.local.apiserver import errors, gobase64, gojson
 from kthena.local.apiserver.content import Form, negotiate
 from kthena.local.apiserver.kinds import Kind
 from kthena.local.apiserver.options import ListOptions, parse_list_options, parse_uint64
@@ -174,17 +174,23 @@ def _encode_token(revision: int, last: str) -> str:
 def _decode_token(token: str) -> tuple[int, str]:
     prefix = "invalid continue token: continue key is not valid"
     try:
-        data = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        value = gojson.decode(data)
-    except (binascii.Error, ValueError) as exc:
+        value = gojson.decode(gobase64.decode_raw_url(token)) or {}
+    except ValueError as exc:
         raise errors.bad_request(f"{prefix}: {exc}") from exc
-    if not isinstance(value, dict) or value.get("v") != _TOKEN_VERSION:
-        raise errors.bad_request(f"{prefix}: server does not recognize this encoded version")
-    revision, start = value.get("rv"), value.get("start")
+    if not isinstance(value, dict):
+        raise errors.bad_request(f"{prefix}: the token is no JSON object")
+    version, revision, start = value.get("v") or "", value.get("rv"), value.get("start")
+    if version != _TOKEN_VERSION:
+        cause = f"server does not recognize this encoded version {version}"
+        raise errors.bad_request(f"{prefix}: {cause}")
     if not isinstance(revision, int) or not revision:
-        raise errors.bad_request(f"{prefix}: incorrect encoded start resourceVersion")
+        cause = f"incorrect encoded start resourceVersion (version {_TOKEN_VERSION})"
+        raise errors.bad_request(f"{prefix}: {cause}")
     if not isinstance(start, str) or not start:
-        raise errors.bad_request(f"{prefix}: encoded start key empty")
+        raise errors.bad_request(f"{prefix}: encoded start key empty (version {_TOKEN_VERSION})")
+    # A key of this server ends in a zero byte, and is a clean path before it.
+    if posixpath.normpath(f"/{start.lstrip('/')}") != f"/{start.removeprefix('/')}":
+        raise errors.bad_request(f"{prefix}: {start}")
     return revision, start.removeprefix("/")
 
 

@@ -6,11 +6,13 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from kthena.local.apiserver import errors
-from kthena.local.apiserver.content import negotiate
+from kthena.local.apiserver.builtins.printers import SCALES
+from kthena.local.apiserver.content import Form
 from kthena.local.apiserver.decoding import Expected
 from kthena.local.apiserver.gotypes import decoder_for
 from kthena.local.apiserver.kinds import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Kind, ScalePaths
 from kthena.local.apiserver.registry import Write
+from kthena.local.apiserver.tables import object_table, partial_metadata
 from kthena.local.apiserver.verbs.call import Call
 from kthena.local.apiserver.verbs.patching import read_patch
 from kthena.local.apiserver.verbs.writing import check_name, check_namespace, read_object
@@ -27,17 +29,19 @@ _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTime
 
 async def get_scale(call: Call) -> Response:
     """The Scale of the object of the path."""
-    negotiate(call.request.headers.get("accept", ""), ())
+    form = call.object_form()
     entry = call.core.registry.get(call.kind, call.key)
-    return call.value_reply(_scale_of(call.kind, call.kind.read(entry)))
+    return _reply(call, call.kind.read(entry), form)
 
 
 async def update_scale(call: Call) -> Response:
     """A new number of replicas."""
+    form = call.object_form()
     options, scale = await read_object(call, "UpdateOptions", _EXPECTED)
     check_namespace(call, scale)
     check_name(call.path.name, scale)
-    return _write(call, lambda _: scale, Write(options, call.warnings))
+    write = Write(options, call.warnings, guards_uid=True)
+    return _write(call, lambda _: scale, write, form)
 
 
 async def patch_scale(call: Call) -> Response:
@@ -46,6 +50,7 @@ async def patch_scale(call: Call) -> Response:
     if call.kind.builtin:
         types.append(STRATEGIC_PATCH)
     patching = await read_patch(call, types)
+    form = call.object_form()
 
     def transform(scale: Object) -> Object:
         patched = patching.apply(scale, _MERGE_SCHEMA)
@@ -54,10 +59,20 @@ async def patch_scale(call: Call) -> Response:
         check_name(call.path.name, decoded)
         return decoded
 
-    return _write(call, transform, Write(patching.options, call.warnings))
+    return _write(call, transform, Write(patching.options, call.warnings), form)
 
 
-def _write(call: Call, make: Callable[[Object], Object], write: Write) -> Response:
+def _reply(call: Call, obj: Object, form: Form) -> Response:
+    """The Scale of an object in the form that the client wants."""
+    scale = _scale_of(call.kind, obj)
+    if form is Form.TABLE:
+        rows = object_table(SCALES, scale, call.include, call.core.config.now())
+        rows["metadata"] = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+        return call.value_reply(rows)
+    return call.value_reply(partial_metadata(scale) if form is Form.METADATA else scale)
+
+
+def _write(call: Call, make: Callable[[Object], Object], write: Write, form: Form) -> Response:
     kind, paths = call.kind, call.kind.scale or ScalePaths()
 
     def transform(old: Object | None) -> Object:
@@ -77,8 +92,7 @@ def _write(call: Call, make: Callable[[Object], Object], write: Write) -> Respon
         return new
 
     written = call.core.registry.update(kind, call.key, transform, write=write)
-    obj = written.entry.decode()
-    return call.value_reply(_scale_of(kind, obj))
+    return _reply(call, written.entry.decode(), form)
 
 
 def _refuse_negative(name: str, replicas: int) -> None:

@@ -7,7 +7,6 @@ stops, when the client leaves, or when the client reads too slowly to keep up.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +27,8 @@ _HEADERS: Final = [
     (b"cache-control", b"no-cache, private"),
     (b"content-type", b"application/json"),
 ]
-_EVENTS_AT_ONCE: Final = 64
+_BYTES_AT_ONCE: Final = 256 * 1024
+"""Events are sent together up to this size, and leave no more than that for a client to take."""
 _INITIAL_EVENTS_END: Final = {"k8s.io/initial-events-end": "true"}
 
 
@@ -148,8 +148,16 @@ class WatchResponse:
         return [WatchEvent("ADDED", entry) for entry in entries if self._selection.matches(entry)]
 
     async def _send_events(self, send: Send, events: Iterator[WatchEvent]) -> None:
-        while batch := list(islice(events, _EVENTS_AT_ONCE)):
-            await _send(send, [self._frames.event(event) for event in batch])
+        frames: list[bytes] = []
+        size = 0
+        for event in events:
+            frames.append(self._frames.event(event))
+            size += len(frames[-1])
+            if size >= _BYTES_AT_ONCE:
+                await _send(send, frames)
+                frames, size = [], 0
+        if frames:
+            await _send(send, frames)
 
     async def _follow(self, send: Send, watcher: Watcher) -> None:
         core = self._call.core

@@ -29,7 +29,7 @@ async def update(call: Call) -> Response:
     options, obj = await read_object(call, "UpdateOptions", expected_of(call))
     check_namespace(call, obj)
     check_name(call.path.name, obj)
-    write = Write(options, call.warnings)
+    write = Write(options, call.warnings, guards_uid=True)
     written = call.core.registry.update(
         call.kind, call.key, lambda _: obj, strategy_of(call), write
     )

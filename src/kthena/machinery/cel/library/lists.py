@@ -9,6 +9,7 @@ from kthena.machinery.cel.functions import Library
 from kthena.machinery.cel.library.operators import add, contains
 from kthena.machinery.cel.typesystem import Type
 from kthena.machinery.cel.values import (
+    CelCancelledError,
     CelError,
     Duration,
     Uint,
@@ -155,7 +156,7 @@ def _flatten(values: Any, depth: int) -> list[Any]:
 @LIBRARY.function("lists.range", [types.INT], types.list_of(types.INT))
 def _range(count: int) -> list[int]:
     if count > _MAX_RANGE:
-        raise CelError("operation cancelled: actual cost limit exceeded")
+        raise CelCancelledError
     return list(range(count))
 
 
