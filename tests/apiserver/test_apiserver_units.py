@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from kthena.local.apiserver import gojson
 from kthena.local.apiserver.background import Background
 from kthena.local.apiserver.catalog import version_priority
+from kthena.local.apiserver.codec import DecodeError
 from kthena.local.apiserver.content import parse_accept
 from kthena.local.apiserver.customresources.naming import accept_names
-from kthena.local.apiserver.deletion import Step, is_finished, plan_deletion
+from kthena.local.apiserver.deletion import is_finished, plan_deletion
 from kthena.local.apiserver.garbage import OwnerState, Verdict, judge
 from kthena.local.apiserver.gotypes import decoder_for
-from kthena.local.apiserver.kinds import DecodeError
+from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
 from kthena.local.apiserver.requests import parse_resource_path
 from kthena.local.apiserver.tables import age, human_duration

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from kthena.local.apiserver import content, errors, gojson, protobuf
 from kthena.local.apiserver.catalog import Catalog
-from kthena.local.apiserver.kinds import Codec, Decoded, DecodeError
+from kthena.local.apiserver.codec import Codec, Decoded, DecodeError
 from kthena.local.apiserver.options import FieldValidation
 from kthena.machinery.gotext import quote
 from kthena.machinery.objects import Object, name_of

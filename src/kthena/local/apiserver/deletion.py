@@ -6,25 +6,16 @@ while a finalizer stands. Pure: the object is changed in place, the caller store
 """
 
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any, Protocol
 
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.admission import bump_generation, metadata
+from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
 from kthena.machinery.conditions import format_time, parse_time
 from kthena.machinery.metadata import FINALIZER_FOREGROUND, FINALIZER_ORPHAN
 from kthena.machinery.objects import Object, is_terminating, name_of
 from kthena.machinery.resources import Resource
-
-
-class Step(Enum):
-    """What the caller has to do with the object."""
-
-    REMOVE = "remove it"
-    STORE = "store it, it stays until a finalizer or its node lets go"
-    STORE_AND_REMOVE = "store it, then remove it"
-    NOTHING = "leave it, the deletion is under way"
 
 
 class Grace(Protocol):

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kthena.local.apiserver import gobase64
-from kthena.local.apiserver.kinds import Decoded, DecodeError
+from kthena.local.apiserver.codec import Decoded, DecodeError
 from kthena.machinery.conditions import format_micro_time, format_time, parse_time
 from kthena.machinery.metadata_types import time_problem
 from kthena.machinery.objects import Object

@@ -9,60 +9,22 @@ package treats all kinds alike. Built-in kinds are made in `builtins`, those of 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from kthena.local.apiserver.codec import Codec
+from kthena.local.apiserver.mediatypes import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from kthena.local.apiserver.options import DeleteOptions
 from kthena.local.apiserver.store import NO_FIELDS, Entry, encode
 from kthena.machinery.fields import ErrorList
 from kthena.machinery.objects import Object
 from kthena.machinery.resources import Resource
-
-if TYPE_CHECKING:
-    from kthena.local.apiserver.deletion import Step
-    from kthena.local.apiserver.options import DeleteOptions
 
 ALL_VERBS: Final = (
     *("create", "delete", "deletecollection"),
     *("get", "list", "patch", "update", "watch"),
 )
 STATUS_VERBS: Final = ("get", "patch", "update")
-
-JSON_PATCH: Final = "application/json-patch+json"
-MERGE_PATCH: Final = "application/merge-patch+json"
-STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
-APPLY_PATCH: Final = "application/apply-patch+yaml"
-
-
-class DecodeError(ValueError):
-    """The JSON is no object of the kind; the message is that of Go's JSON decoder.
-
-    `converted` is what Go's converter from maps says of it, which decodes strategic merge patches.
-    """
-
-    def __init__(self, message: str, converted: str = "") -> None:
-        super().__init__(message)
-        self.converted = converted or message
-
-
-class Decoded(NamedTuple):
-    """An object of the kind, and what was dropped or ambiguous in the text that it came from."""
-
-    obj: Object
-    problems: list[str]
-
-
-class Codec(Protocol):
-    """Which JSON is an object of the kind, and its normal form."""
-
-    def decode(self, value: Any) -> Decoded:
-        """The object without fields that the kind does not have, with its defaults.
-
-        `apiVersion` and `kind` have been checked and are left out of the result. The value may be
-        changed.
-
-        Raises:
-            DecodeError: a value has a type that its field cannot hold.
-        """
-        ...
 
 
 class Strategy(Protocol):
@@ -122,7 +84,16 @@ class ScalePaths(NamedTuple):
     selector: str = ""
 
 
-DeletionPlanner: TypeAlias = "Callable[[Object, DeleteOptions, datetime], Step]"
+class Step(Enum):
+    """What the caller has to do with the object."""
+
+    REMOVE = "remove it"
+    STORE = "store it, it stays until a finalizer or its node lets go"
+    STORE_AND_REMOVE = "store it, then remove it"
+    NOTHING = "leave it, the deletion is under way"
+
+
+DeletionPlanner: TypeAlias = Callable[[Object, DeleteOptions, datetime], Step]
 """Decides what a deletion does, and marks the object."""
 
 

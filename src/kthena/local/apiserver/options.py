@@ -10,8 +10,9 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qs
 
 from kthena.local.apiserver import errors
+from kthena.local.apiserver.codec import DecodeError
 from kthena.local.apiserver.gotypes import decoder_for
-from kthena.local.apiserver.kinds import APPLY_PATCH, DecodeError
+from kthena.local.apiserver.mediatypes import APPLY_PATCH
 from kthena.machinery.fields import ErrorList, ErrorType, FieldError
 from kthena.machinery.gotext import parse_int, quote
 from kthena.machinery.metadata import validate_field_manager

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from kthena.api.kubernetes import NAMESPACES
 from kthena.local.apiserver import admission, deletion, errors
-from kthena.local.apiserver.kinds import Kind, Strategy
+from kthena.local.apiserver.kinds import Kind, Step, Strategy
 from kthena.local.apiserver.options import (
     NO_DELETE_OPTIONS,
     NO_WRITE_OPTIONS,
@@ -240,12 +240,12 @@ class Registry:
         deletion.check_preconditions(kind.resource, obj, options)
         plan = kind.deletion or deletion.plan_ungraceful
         step = plan(obj, options, self.now())
-        if step is deletion.Step.NOTHING:
+        if step is Step.NOTHING:
             return Deleted(entry, gone=False)
         final = entry
-        if step is not deletion.Step.REMOVE:
+        if step is not Step.REMOVE:
             final = self._replace(kind, obj, entry, dry_run=options.dry_run)
-        if step is deletion.Step.STORE:
+        if step is Step.STORE:
             return Deleted(final, gone=False)
         if options.dry_run:
             return Deleted(final, gone=True)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from kthena.local.apiserver.codec import Decoded
 from kthena.local.apiserver.gotypes import decoder_for
-from kthena.local.apiserver.kinds import Decoded
 from kthena.machinery.objects import Object
 
 

@@ -14,7 +14,8 @@ from kthena.local.apiserver.builtins.fielderrors import (
     invalid,
     required,
 )
-from kthena.local.apiserver.deletion import Step, set_policy_finalizers
+from kthena.local.apiserver.deletion import set_policy_finalizers
+from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
 from kthena.local.apiserver.strategies import PlainStrategy
 from kthena.machinery.conditions import format_time

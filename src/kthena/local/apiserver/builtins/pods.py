@@ -10,7 +10,8 @@ from kthena.local.apiserver.admission import bump_generation, copy_fields
 from kthena.local.apiserver.builtins.fielderrors import NO_ADDRESS, forbidden, invalid
 from kthena.local.apiserver.builtins.podspec import default_pod, default_pod_spec
 from kthena.local.apiserver.builtins.podvalidation import amount, validate_pod_spec
-from kthena.local.apiserver.deletion import Step, plan_deletion
+from kthena.local.apiserver.deletion import plan_deletion
+from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
 from kthena.local.apiserver.strategies import PlainStrategy, StatusStrategy
 from kthena.machinery.fields import ErrorList

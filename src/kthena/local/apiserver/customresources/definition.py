@@ -6,7 +6,7 @@ from typing import Final
 from kthena.local.apiserver.admission import bump_generation, copy_fields
 from kthena.local.apiserver.builtins.fielderrors import IMMUTABLE, invalid
 from kthena.local.apiserver.customresources.checks import SchemaCheck, check_definition
-from kthena.local.apiserver.deletion import Step
+from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
 from kthena.local.apiserver.strategies import PlainStrategy, StatusStrategy
 from kthena.machinery.conditions import TRUE, Condition, format_time, is_true, set_condition

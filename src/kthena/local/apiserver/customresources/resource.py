@@ -7,8 +7,8 @@ apiextensions: metadata, generation, and what the status subresource keeps.
 from typing import Any
 
 from kthena.local.apiserver.admission import bump_generation, copy_fields
+from kthena.local.apiserver.codec import Decoded
 from kthena.local.apiserver.gotypes import decoder_for
-from kthena.local.apiserver.kinds import Decoded
 from kthena.local.apiserver.strategies import PlainStrategy
 from kthena.machinery.fields import ErrorList
 from kthena.machinery.metadata import validate_object_meta, validate_object_meta_update

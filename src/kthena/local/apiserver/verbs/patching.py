@@ -13,16 +13,11 @@ from starlette.responses import Response
 
 from kthena.api.openapi import load_components
 from kthena.local.apiserver import errors, gojson
+from kthena.local.apiserver.codec import DecodeError
 from kthena.local.apiserver.content import content_type, parse_json, read_body
 from kthena.local.apiserver.decoding import Expected
-from kthena.local.apiserver.kinds import (
-    APPLY_PATCH,
-    JSON_PATCH,
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
-    DecodeError,
-    Kind,
-)
+from kthena.local.apiserver.kinds import Kind
+from kthena.local.apiserver.mediatypes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from kthena.local.apiserver.options import WriteOptions, parse_write_options
 from kthena.local.apiserver.registry import Write
 from kthena.local.apiserver.verbs.call import Call

@@ -10,7 +10,8 @@ from kthena.local.apiserver.builtins.printers import SCALES
 from kthena.local.apiserver.content import Form
 from kthena.local.apiserver.decoding import Expected
 from kthena.local.apiserver.gotypes import decoder_for
-from kthena.local.apiserver.kinds import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Kind, ScalePaths
+from kthena.local.apiserver.kinds import Kind, ScalePaths
+from kthena.local.apiserver.mediatypes import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from kthena.local.apiserver.registry import Write
 from kthena.local.apiserver.tables import object_table, partial_metadata
 from kthena.local.apiserver.verbs.call import Call

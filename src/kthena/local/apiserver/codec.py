@@ -1,0 +1,38 @@
+"""From JSON to the objects of a kind: what every codec promises."""
+
+from typing import Any, NamedTuple, Protocol
+
+from kthena.machinery.objects import Object
+
+
+class DecodeError(ValueError):
+    """The JSON is no object of the kind; the message is that of Go's JSON decoder.
+
+    `converted` is what Go's converter from maps says of it, which decodes strategic merge patches.
+    """
+
+    def __init__(self, message: str, converted: str = "") -> None:
+        super().__init__(message)
+        self.converted = converted or message
+
+
+class Decoded(NamedTuple):
+    """An object of the kind, and what was dropped or ambiguous in the text that it came from."""
+
+    obj: Object
+    problems: list[str]
+
+
+class Codec(Protocol):
+    """Which JSON is an object of the kind, and its normal form."""
+
+    def decode(self, value: Any) -> Decoded:
+        """The object without fields that the kind does not have, with its defaults.
+
+        `apiVersion` and `kind` have been checked and are left out of the result. The value may be
+        changed.
+
+        Raises:
+            DecodeError: a value has a type that its field cannot hold.
+        """
+        ...
