@@ -147,15 +147,9 @@ def _router(space: Workspace) -> str:
     return str(json.loads(note.read_text())["router_url"]).removeprefix("http://")
 
 
-async def test_python_blocks_run() -> None:
-    for block in (b for b in BLOCKS if b.language == "python"):
-        body = "\n".join(f"    {line}" for line in block.text.splitlines())
-        source = f"async def example(ApiServer, ApiServerConfig, source):\n{body}\n"
-        names: dict[str, object] = {}
-        exec(compile(source, str(block), "exec"), names)
-        example = names["example"]
-        assert callable(example)
-        await example(ApiServer, lambda port: ApiServerConfig(port=0 * port), object())
+def test_python_blocks_are_programs_that_a_test_runs() -> None:
+    pages = [block.page.name for block in BLOCKS if block.language == "python"]
+    assert pages == ["embedded-apiserver.md"]  # tests/apiserver/test_apiserver_docs.py
 
 
 def test_the_readme_says_what_the_gate_runs() -> None:

@@ -110,7 +110,7 @@ class Workspace:
 
     def logs(self) -> str:
         """What every started program has printed, for a failure's report."""
-        return "\n".join(f"--- {p.args}\n{self.log_of(p)}" for p in self.started)
+        return "\n".join(f"--- {p.args!r}\n{self.log_of(p)}" for p in self.started)
 
     def up(self, *arguments: str) -> "Up":
         """Start `kthena up` and wait until other commands find it."""
@@ -153,7 +153,7 @@ class Workspace:
             try:
                 process.wait(_PATIENCE_S / 3)
             except subprocess.TimeoutExpired:
-                stubborn.append(process.args)
+                stubborn.append(str(process.args))
                 process.kill()
                 process.wait()
         assert not stubborn, f"not ended by SIGINT: {stubborn}\n{self.logs()}"

@@ -19,7 +19,14 @@ from kthena.machinery.objects import (
     uid_of,
 )
 from kthena.workload.planner.observed import Observed
-from kthena.workload.planner.plan import CreatePod, DeletePod, DeleteRevision, DeleteService, Plan
+from kthena.workload.planner.plan import (
+    CreatePod,
+    CreateService,
+    DeletePod,
+    DeleteRevision,
+    DeleteService,
+    Plan,
+)
 from kthena.workload.records import parse_ordinals
 from support.workload_world import World, is_ready
 
@@ -118,7 +125,18 @@ class Invariants:
         self._check_names(spec, groups, plan)
         self._check_protected(spec, plan)
         self._check_history(plan)
+        self._check_ready(groups, plan)
         self._forget_departing(spec, groups, deleted)
+
+    def _check_ready(self, groups: dict[int, Group], plan: Plan) -> None:
+        """Ready is said only when nothing is to be added or removed, and nothing is going."""
+        conditions = (plan.status or {}).get("conditions") or ()
+        if all(c["status"] != "True" for c in conditions if c["type"] == "Ready"):
+            return
+        moves = [a for a in plan.actions if isinstance(a, CreatePod | DeletePod | CreateService)]
+        assert not moves, f"Ready too early: {moves}"
+        going = [pod for group in groups.values() for pod in group.pods if is_terminating(pod)]
+        assert not going, f"Ready too early: {[name_of(pod) for pod in going]} are going"
 
     def _is_ours(self, child: Object, observed: Observed) -> bool:
         owner = controller_of(child)
@@ -151,18 +169,22 @@ class Invariants:
         self, spec: dict[str, Any], groups: dict[int, Group], deleted: set[str], plan: Plan
     ) -> None:
         live = spec["template"]["roles"]
-        before = after = 0
+        before = after = standing = occupied = 0
         for group in groups.values():
             available = is_available(group, self._roles(group, live), live)
             before += available
             left = Group([pod for pod in group.pods if uid_of(pod) not in deleted])
-            after += available and is_available(left, self._roles(group, live), live)
+            stays = available and is_available(left, self._roles(group, live), live)
+            after += stays
+            standing += stays and bool(left.living)
+            occupied += bool(left.living)
         bound = min(before, spec["replicas"] - max_unavailable(spec))
         assert after >= bound, f"P1: {before} available groups become {after}, the bound is {bound}"
         told = (plan.status or {})["availableReplicas"]
-        # Groups whose roles are all scaled to zero are available without a pod.
-        empty = max(0, spec["replicas"] - len(groups)) if self._may_be_podless(spec) else 0
-        assert after <= told <= after + empty, f"P3: {after} groups are available, not {told}"
+        # Groups whose roles are all scaled to zero are available without a pod; those whose last
+        # pods are going may count already, or when they are gone.
+        empty = max(0, spec["replicas"] - occupied) if self._may_be_podless(spec) else 0
+        assert standing <= told <= standing + empty, f"P3: {standing} are available, not {told}"
 
     def _may_be_podless(self, spec: dict[str, Any]) -> bool:
         counts = {role["name"]: role["replicas"] for role in spec["template"]["roles"]}

@@ -13,9 +13,10 @@ from kthena.api.registry import MODEL_SERVINGS
 from kthena.kube.client import Request
 from kthena.kube.clock import FakeClock, settle
 from kthena.kube.controller import Requeue
-from kthena.kube.errors import AlreadyExists, Conflict, ConnectionFailed, Forbidden
+from kthena.kube.errors import Conflict, ConnectionFailed, Forbidden
 from kthena.kube.events import EventRecorder
 from kthena.machinery.objects import NamespacedName, Object, name_of
+from kthena.machinery.resources import Resource
 from kthena.workload.controller import ModelServingController
 from kthena.workload.executor import CONCURRENCY, REFUSALS
 from kthena.workload.informers import WorkloadInformers
@@ -193,8 +194,75 @@ async def test_own_writes_that_are_never_seen_stop_a_modelserving_for_a_minute_o
         with pytest.raises(ExceptionGroup) as caught:
             await bench.reconcile()
 
-        kinds = {type(error) for error in caught.value.exceptions}
-        assert kinds == {AlreadyExists, Conflict}
+        assert {type(error) for error in caught.value.exceptions} == {Conflict}
+
+
+def is_create(request: Request, resource: Resource) -> bool:
+    path = request.target.partition("?")[0]
+    return request.method == "POST" and path.endswith(f"/{resource.plural}")
+
+
+def lost(bench: Shell, request: Request) -> Object:
+    """The object of a create whose reply is lost, as the server has it and no cache shows it."""
+    bench.api.silence_watches()
+    every = (PODS, SERVICES, CONTROLLER_REVISIONS)
+    resource = next(each for each in every if is_create(request, each))
+    return bench.api.put(resource, json.loads(request.body))
+
+
+@pytest.mark.parametrize(
+    ("name", "resource"), [("ms-0-decode-0-1", PODS), ("ms-0-decode-0-0", SERVICES)], ids=str
+)
+async def test_a_creation_whose_reply_was_lost_is_no_failure(name: str, resource: Resource) -> None:
+    def matches(request: Request) -> bool:
+        return is_create(request, resource) and bool(creates(name)(request))
+
+    async with shell() as bench:
+        bench.apply(serving(role(workers=1)))
+        bench.api.script(matches, ConnectionFailed("no reply"))
+        with pytest.raises(ExceptionGroup):
+            await bench.reconcile()
+        lost(bench, next(each for each in bench.api.requests if matches(each)))
+
+        await bench.reconcile()
+
+        assert bench.condition("ReplicaFailure") == {}
+        assert "FailedCreate" not in await bench.events()
+        result = await bench.reconcile()
+        assert result is not None
+        assert result.after_s > 0
+
+
+async def test_a_revision_whose_reply_was_lost_is_seen_before_a_pod_is_made() -> None:
+    def matches(request: Request) -> bool:
+        return is_create(request, CONTROLLER_REVISIONS)
+
+    async with shell() as bench:
+        bench.apply(serving())
+        bench.api.script(matches, ConnectionFailed("no reply"))
+        with pytest.raises(ExceptionGroup):
+            await bench.reconcile()
+        lost(bench, next(each for each in bench.api.requests if matches(each)))
+
+        with pytest.raises(ExceptionGroup):
+            await bench.reconcile()
+
+        assert bench.api.objects(PODS) == {}
+        assert bench.condition("ReplicaFailure") == {}
+
+
+async def test_a_name_that_somebody_has_whom_no_cache_shows_is_shown() -> None:
+    async with shell() as bench:
+        stranger = {"metadata": {"name": "ms-0-decode-0-0", "namespace": "default"}}
+        bench.api.put(PODS, stranger)
+        bench.apply(serving())
+
+        with pytest.raises(ExceptionGroup):
+            await bench.reconcile()
+
+        failure = bench.condition("ReplicaFailure")
+        assert failure["reason"] == "FailedCreate"
+        assert "Pod ms-0-decode-0-0" in failure["message"]
 
 
 async def test_a_status_that_is_not_seen_yet_is_waited_for() -> None:

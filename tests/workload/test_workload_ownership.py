@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from kthena.machinery.objects import Object, controller_of, name_of, uid_of
+from kthena.api.workload.names import RESERVED_LABELS
+from kthena.machinery.objects import Object, controller_of, labels_of, name_of, uid_of
 from kthena.workload.planner.observed import Belonging, belonging
-from support.workload_world import World, role, rolling, serving
+from support.workload_world import World, role, rolling, serving, template
 
 PREFIX = "modelserving.volcano.sh/"
 
@@ -208,16 +209,52 @@ def test_owned_pods_of_no_place_are_ignored() -> None:
     assert world.take_calls() == []
 
 
-def test_labels_of_a_template_do_not_hide_a_pod() -> None:
+@pytest.mark.parametrize("label", sorted(RESERVED_LABELS))
+def test_a_label_of_a_template_does_not_hide_a_live_pod(label: str) -> None:
     # Kthena lets a template win over its own labels, so live pods may carry another group's name.
     world = settled(role(workers=1), replicas=2)
-    theirs = {PREFIX + key: "group-0" for key in ("group-name", "role-id", "entry")}
     for name in list(world.pods()):
-        world.patch("Pod", name, lambda each: each["metadata"]["labels"].update(theirs))
-
+        world.patch("Pod", name, lambda each: each["metadata"]["labels"].update({label: "theirs"}))
+    before = {name: uid_of(each) for name, each in world.pods().items()}
     world.settle()
-
     assert not [call for call in world.take_calls() if "Pod" in call]
+    assert conditions(world)["Ready"]["status"] == "True"
+
+    world.kill("ms-1-decode-0-1")
+    world.settle()
+    assert {name for name, each in world.pods().items() if uid_of(each) != before[name]} == {
+        "ms-1-decode-0-0",
+        "ms-1-decode-0-1",
+    }
+
+    world.set_image("engine:2")
+    world.settle()
+    images = {each["spec"]["containers"][0]["image"] for each in world.pods().values()}
+    assert images == {"engine:2", "engine:1-worker"}
+    world.scale(0)
+    world.settle()
+    assert world.pods() == {}
+
+
+@pytest.mark.parametrize("label", sorted(RESERVED_LABELS))
+def test_a_reserved_label_in_a_template_means_nothing_for_new_pods(label: str) -> None:
+    plain = settled(role(workers=1), replicas=2)
+    templates: dict[str, Any] = {
+        field: template(metadata={"labels": {label: "theirs"}})
+        for field in ("entryTemplate", "workerTemplate")
+    }
+    world = settled(role(workers=1, **templates), replicas=2)
+
+    def labels(each: World) -> dict[str, dict[str, str]]:
+        passing = ("revision", "role-template-hash")
+        return {
+            name: {k: v for k, v in labels_of(pod).items() if not k.endswith(passing)}
+            for name, pod in each.pods().items()
+        }
+
+    assert labels(world) == labels(plain)
+    assert "theirs" not in {v for pod in world.pods().values() for v in labels_of(pod).values()}
+    assert conditions(world)["Ready"]["status"] == "True"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from kthena.machinery.objects import uid_of
 from kthena.workload.planner.plan import CreatePod, DeletePod
 from kthena.workload.planner.planner import plan
-from support.workload_invariants import place_of
+from support.workload_invariants import Invariants, place_of
 from support.workload_world import World, role, rolling, serving
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -71,7 +71,7 @@ def test_a_deleted_service_comes_back() -> None:
 
     world.sync()
 
-    assert world.take_calls() == ["create Service ms-0-decode-0-0"]
+    assert world.take_calls() == ["create Service ms-0-decode-0-0", "status ModelServing ms"]
 
 
 def test_groups_grow_by_the_smallest_free_ordinals() -> None:
@@ -234,6 +234,22 @@ def test_the_first_instance_of_the_counted_role_goes_last() -> None:
     assert instances(world, "decode") == {1, 2}
 
 
+def test_what_serves_in_place_of_the_first_instance_goes_when_that_is_ready() -> None:
+    world = settled(role("decode", replicas=2))
+    world.start("ms-0-decode-0-0", ready=False)
+    world.scale_role("decode", 1)
+
+    world.sync()
+    status = world.objects["ModelServing"]["ms"]["status"]
+    assert set(world.pods()) == {"ms-0-decode-0-0", "ms-0-decode-1-0"}
+    assert not [call for call in world.take_calls() if "Pod" in call]
+    assert status["availableReplicas"] == 1
+    assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "False"
+
+    world.settle()
+    assert set(world.pods()) == {"ms-0-decode-0-0"}
+
+
 def test_all_roles_at_zero_are_groups_without_pods() -> None:
     world = settled(role("prefill", replicas=0), role("decode", replicas=0), replicas=3)
 
@@ -244,6 +260,27 @@ def test_all_roles_at_zero_are_groups_without_pods() -> None:
     world.scale_role("decode", 1)
     world.settle()
     assert groups(world) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("updated", [False, True], ids=["scaled away", "updated"])
+def test_a_group_that_goes_while_its_roles_are_at_zero_is_counted_right(updated: bool) -> None:
+    world = settled(role("prefill"), role("decode", replicas=2))
+    checks = Invariants(world)
+    checks.check_world()
+    if updated:
+        world.set_image("engine:2", "prefill")
+    else:
+        world.scale(0)
+    for name in ("prefill", "decode"):
+        world.scale_role(name, 0)
+
+    observed = world.observe()
+    assert observed is not None
+    checks.check_plan(observed, plan(observed, world.now))
+    world.settle()
+
+    checks.check_rest()
+    assert world.pods() == {}
 
 
 def test_scaling_during_a_rollout_keeps_to_the_budget_and_ends_on_the_new_revision() -> None:
@@ -289,15 +326,15 @@ def test_negative_counts_of_a_stored_object_mean_none() -> None:
 
 def test_a_batch_that_is_full_is_not_taken_for_a_loss() -> None:
     world = World()
-    world.apply(serving(replicas=1500, recoveryPolicy="ServingGroupRecreate"))
+    world.apply(serving(replicas=400, recoveryPolicy="ServingGroupRecreate"))
     world.settle()
-    world.scale_role("decode", 2)
+    world.scale_role("decode", 4)
     deleted = []
-    for _ in range(6):
+    for _ in range(4):
         decision = world.sync()
         assert decision is not None
         deleted += [action for action in decision.actions if isinstance(action, DeletePod)]
         world.run_pods()
 
     assert deleted == []
-    assert len(world.pods()) == 3000
+    assert len(world.pods()) == 1600

@@ -165,6 +165,58 @@ def test_a_group_with_a_missing_role_instance_is_not_available() -> None:
     assert read(world) == "InProgress"
 
 
+@pytest.mark.parametrize("refused", [False, True], ids=["deleted", "deletion refused"])
+def test_a_group_with_a_role_instance_too_many_serves_and_is_not_at_rest(refused: bool) -> None:
+    world = settled(role("prefill"), role("decode", replicas=2))
+    world.scale_role("decode", 1)
+    if refused:
+        world.fault = lambda call: "refuse" if call.verb == "delete" else None
+
+    world.sync()
+    world.sync()
+
+    assert counters(world)[3] == 1
+    assert condition(world, "Ready")["status"] == "False"
+    assert read(world) == "InProgress"
+    world.fault = lambda _call: None
+    world.settle()
+    assert read(world) == "Current"
+
+
+def test_a_group_without_its_service_is_not_at_rest() -> None:
+    world = settled(role(workers=1), replicas=2)
+    world.remove("Service", "ms-1-decode-0-0")
+    world.fault = lambda call: "refuse" if call.kind == "Service" else None
+
+    world.sync()
+
+    assert counters(world)[3] == 2
+    assert read(world) == "InProgress"
+    assert "groups 1 have" in condition(world, "Ready")["message"]
+    world.fault = lambda _call: None
+    world.settle()
+    assert read(world) == "Current"
+
+
+@pytest.mark.parametrize(("revision", "stays"), [("", False), ("another", True)])
+def test_a_pod_beyond_its_instance_is_waited_for_when_it_is_to_go(
+    revision: str, stays: bool
+) -> None:
+    world = settled(role())
+    extra = copy.deepcopy(world.objects["Pod"]["ms-0-decode-0-0"])
+    extra["metadata"]["name"] = "ms-0-decode-0-1"
+    if revision:
+        extra["metadata"]["labels"][f"{PREFIX}revision"] = revision
+    world.put(extra)
+
+    world.sync()
+
+    assert read(world) == ("Current" if stays else "InProgress")
+    world.settle()
+    assert read(world) == "Current"
+    assert len(world.pods()) == (2 if stays else 1)
+
+
 def test_a_partition_that_holds_a_rollout_is_at_rest() -> None:
     world = settled(replicas=3, rolloutStrategy=rolling(partition=2))
     world.set_image("engine:2")

@@ -42,6 +42,7 @@ log = get_logger("workload.controller")
 
 NAME: Final = "modelserving"
 _STALE_CACHE_S: Final = 1.0
+_UNKNOWN_CLUSTER_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -55,7 +56,8 @@ class _Memory:
 class ModelServingController:
     """Makes pods, services and revisions agree with each ModelServing.
 
-    `capabilities` is asked for each plan, since a scheduler may be installed at any time.
+    `capabilities` is asked for each plan, since a scheduler may be installed at any time; nothing is
+    planned while it answers None.
     """
 
     name = NAME
@@ -66,7 +68,7 @@ class ModelServingController:
         informers: WorkloadInformers,
         recorder: EventRecorder,
         *,
-        capabilities: Callable[[], Capabilities] = Capabilities,
+        capabilities: Callable[[], Capabilities | None] = Capabilities,
         clock: Clock | None = None,
         concurrency: int = CONCURRENCY,
     ) -> None:
@@ -101,10 +103,13 @@ class ModelServingController:
         wait = self._wait_s(key)
         if wait > 0:
             return Requeue(wait)
+        capabilities = self._capabilities()
+        if capabilities is None:
+            return Requeue(_UNKNOWN_CLUSTER_S)
 
         # 2. Observe and plan.
         try:
-            observed = self._observe(key, modelserving)
+            observed = self._observe(key, modelserving, capabilities)
         except DecodeError as error:
             await self._report_unreadable(modelserving, str(error))
             return None
@@ -126,14 +131,16 @@ class ModelServingController:
         after = decision.requeue_after_s
         return None if after is None else Requeue(after)
 
-    def _observe(self, key: NamespacedName, modelserving: Object) -> Observed:
+    def _observe(
+        self, key: NamespacedName, modelserving: Object, capabilities: Capabilities
+    ) -> Observed:
         informers = self._informers
         return Observed.of(
             modelserving,
             pods=informers.children(informers.pods, key),
             services=informers.children(informers.services, key),
             revisions=informers.children(informers.revisions, key),
-            capabilities=self._capabilities(),
+            capabilities=capabilities,
         )
 
     async def _is_confirmed(self, modelserving: Object) -> bool:

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from kthena.api.kubernetes import CONTROLLER_REVISIONS, PODS, SERVICES
 from kthena.api.registry import MODEL_SERVINGS
-from kthena.api.workload.names import LABEL_ROLE
+from kthena.api.workload.names import LABEL_NAME, LABEL_ROLE
 from kthena.kube.client import DeleteParams, KubeClient, PatchType
 from kthena.kube.errors import (
+    AlreadyExists,
     ApiError,
     Conflict,
     ConnectionFailed,
@@ -23,7 +24,16 @@ from kthena.kube.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
-from kthena.machinery.objects import Object, generation_of, key_of, labels_of, name_of, uid_of
+from kthena.machinery.objects import (
+    NamespacedName,
+    Object,
+    controller_of,
+    generation_of,
+    key_of,
+    labels_of,
+    name_of,
+    uid_of,
+)
 from kthena.machinery.resources import Resource
 from kthena.workload.ownwrites import OwnWrites
 from kthena.workload.planner.plan import (
@@ -171,10 +181,30 @@ class _Run:
         self._own.expect_creation(self._key, resource, name)
         try:
             await self._client.create(resource, obj)
+        except AlreadyExists:
+            self._own.creation_failed(self._key, resource, name)
+            live = await self._read_own(resource, name)
+            if live is None:
+                raise
+            # The reply to an earlier call was lost; the caches are about to show the object.
+            self._own.expect_version(self._key, resource, live)
+            if resource is CONTROLLER_REVISIONS:
+                # Its record is not the one that this plan rests on.
+                raise Conflict(409, "Conflict", f"ControllerRevision {name.name} exists") from None
         except ApiError:
             # Whether it exists or not, creating it again by its name does no harm.
             self._own.creation_failed(self._key, resource, name)
             raise
+
+    async def _read_own(self, resource: Resource, name: NamespacedName) -> Object | None:
+        """The object that has the name, if it is this ModelServing's and caches can show it."""
+        try:
+            live = await self._client.get(resource, name.name, name.namespace)
+        except ApiError:
+            return None
+        owner = controller_of(live) or {}
+        is_own = owner.get("uid") == uid_of(self._modelserving) and LABEL_NAME in labels_of(live)
+        return live if is_own else None
 
     async def _patch(self, resource: Resource, name: str, metadata: Object) -> Object:
         """Merge metadata into the object, which must have the UID; the object as it is then."""

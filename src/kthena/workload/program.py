@@ -15,17 +15,19 @@ from kthena.kube.metrics import KubeMetrics
 from kthena.kube.program import Parts, Program
 from kthena.kube.readiness import ComponentState
 from kthena.kube.refusal import RefusedKindController
+from kthena.machinery.objects import key_of
 from kthena.workload.controller import ModelServingController
 from kthena.workload.informers import WorkloadInformers
 from kthena.workload.planner.observed import Capabilities
+from kthena.workload.volcano import VolcanoWatch
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadConfig:
     """How the workload plane runs.
 
-    Without a lease namespace there is no election. `capabilities` says what the cluster's scheduler
-    offers; it is asked for each plan.
+    Without a lease namespace there is no election. `capabilities` says what is known beforehand of
+    the cluster's scheduler; Volcano counts as there when it says so, or when it is seen.
     """
 
     lease_namespace: str = ""
@@ -53,10 +55,13 @@ class WorkloadProgram:
             client, namespace=config.namespace, clock=clock, metrics=metrics
         )
         recorder = EventRecorder(client, EVENT_SOURCE, clock, metrics=metrics)
+        volcano = VolcanoWatch(client, config.capabilities, clock, metrics=metrics)
         controller = ModelServingController(
-            client, informers, recorder, capabilities=config.capabilities, clock=clock
+            client, informers, recorder, capabilities=volcano.capabilities, clock=clock
         )
         modelservings = controller.build_runner(workers=config.workers, metrics=metrics)
+        stored = informers.modelservings.store
+        modelservings.enqueue_on(volcano.informer, lambda _change: map(key_of, stored))
         policies = Informer(
             client,
             AUTOSCALING_POLICIES,
@@ -74,7 +79,7 @@ class WorkloadProgram:
             elector = LeaderElector(client, election, clock, metrics=metrics)
         self._program = Program(
             Parts(
-                informers=(*informers.all, policies),
+                informers=(*informers.all, volcano.informer, policies),
                 elected=(modelservings, refusals),
                 elector=elector,
                 on_lost="exit",

@@ -22,6 +22,11 @@ ANNOTATION_SLOTS: Final = f"{LABEL_PREFIX}slots"
 ANNOTATION_RECOVERIES: Final = f"{LABEL_PREFIX}recoveries"
 ANNOTATION_FAILING_SINCE: Final = f"{LABEL_PREFIX}failing-since"
 
+RESERVED_ANNOTATIONS: Final = frozenset(
+    {ANNOTATION_SLOTS, ANNOTATION_RECOVERIES, ANNOTATION_FAILING_SINCE}
+)
+"""Annotations that only the controller writes: a template's are not taken over."""
+
 _WHOLE_GROUP: Final = "*"
 _MAX_ORDINAL: Final = 2**31 - 1
 

@@ -61,6 +61,8 @@ class Findings:
     """How many groups do not exist."""
     unready: Sequence[int]
     """Groups that exist and are not available, or are on their way out."""
+    unfinished: Sequence[int]
+    """Groups that are available and lack a service, or have more pods than they should."""
     outdated: Sequence[int]
     """Groups that are to be replaced, or whose pods are being replaced."""
     refused: Sequence[Unsupported] = ()
@@ -151,8 +153,9 @@ def _conditions(found: Findings) -> list[Condition]:
     None is where a refused spec keeps missing groups from being created.
     """
     outdated = bool(found.outdated) and not found.refused
-    moving = outdated or bool(found.unready) or (found.missing > 0 and not found.refused)
-    ready = not (found.missing or found.unready or found.outdated)
+    unsettled = bool(found.unready or found.unfinished)
+    moving = outdated or unsettled or (found.missing > 0 and not found.refused)
+    ready = not (found.missing or unsettled or found.outdated)
     stalled = _stalled(found)
     message = _progress(found)
     moving_reason = GROUPS_UPDATING if outdated else GROUP_PROGRESSING
@@ -186,7 +189,7 @@ def _accepted(found: Findings) -> Condition:
             ACCEPTED,
             TRUE,
             SCHEDULER_FALLBACK,
-            "Volcano is not installed: new pods go to the default scheduler, "
+            "the PodGroup CRD of Volcano is not found: new pods go to the default scheduler, "
             "although schedulerName is volcano",
         )
     return Condition(ACCEPTED, TRUE, ACCEPTED, "")
@@ -220,6 +223,9 @@ def _progress(found: Findings) -> str:
         parts.append(f"groups {_list(found.outdated)} are not of revision {found.update_revision}")
     if found.unready:
         parts.append(f"groups {_list(found.unready)} are not ready")
+    if found.unfinished:
+        groups = _list(found.unfinished)
+        parts.append(f"groups {groups} have pods or services to be added or removed")
     if found.missing:
         parts.append(f"{found.missing} groups do not exist")
     return "; ".join(parts) or "all serving groups are ready"

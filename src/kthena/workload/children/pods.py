@@ -2,11 +2,12 @@
 
 The pod's spec is the template's, verbatim, but for `schedulerName` (always the ModelServing's) and
 three environment variables in every container and init container. Its labels and annotations are
-the template's plus the controller's own, which win.
+the template's plus the controller's own. A name that the controller reads back is the controller's
+alone, also where it sets none: the template cannot say what a pod is or how often it failed.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ from kthena.workload.children.identity import (
     owner_reference,
     pod_name,
 )
+from kthena.workload.records import RESERVED_ANNOTATIONS
 from kthena.workload.revisions import RoleTemplate
 
 
@@ -66,7 +68,8 @@ def build_pod(
         "labels": _labels(owner, template, place, identity),
         "ownerReferences": [owner_reference(modelserving)],
     }
-    annotations = {**_metadata(template, "annotations"), **identity.annotations}
+    users = _metadata(template, "annotations", without=RESERVED_ANNOTATIONS)
+    annotations = {**users, **identity.annotations}
     if annotations:
         metadata["annotations"] = annotations
     return {
@@ -87,16 +90,12 @@ def _labels(
     }
     if place.position == ENTRY_POSITION:
         own[LABEL_ENTRY] = "true"
-    users = {
-        key: value
-        for key, value in _metadata(template, "labels").items()
-        if key not in RESERVED_LABELS
-    }
-    return {**users, **own}
+    return {**_metadata(template, "labels", without=RESERVED_LABELS), **own}
 
 
-def _metadata(template: Mapping[str, Any], key: str) -> dict[str, str]:
-    return dict((template.get("metadata") or {}).get(key) or {})
+def _metadata(template: Mapping[str, Any], key: str, *, without: Collection[str]) -> dict[str, str]:
+    users = (template.get("metadata") or {}).get(key) or {}
+    return {name: value for name, value in users.items() if name not in without}
 
 
 def _environment(modelserving: Object, role: RoleTemplate, place: PodPlace) -> dict[str, str]:

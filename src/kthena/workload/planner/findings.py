@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from kthena.workload.children.identity import group_name
 from kthena.workload.planner.formation import Formation
 from kthena.workload.planner.groups import Health
-from kthena.workload.planner.recovery import Waiting
+from kthena.workload.planner.recovery import Waiting, surplus_pods
 from kthena.workload.planner.rollout import is_damaged
 from kthena.workload.planner.situation import Situation, Slot
 from kthena.workload.status import Counters, Findings
@@ -41,6 +41,10 @@ def find(
     looping = sorted(
         {f"{group_name(situation.name, key.group)}/{key.role_id}" for key in back_offs}
     )
+    bare = {key.group for key in formation.wanted - situation.services.keys()}
+    unfinished = [
+        slot.ordinal for slot in available if slot.ordinal in bare or _has_surplus(situation, slot)
+    ]
     absent = max(0, situation.desired_groups - len(staying))
     return Findings(
         counters=_count(situation, {*departing, *replaced}, len(available), podless),
@@ -49,6 +53,7 @@ def find(
         selector_role=situation.selector_role,
         missing=absent - sum(podless),
         unready=unready,
+        unfinished=unfinished,
         outdated=outdated,
         refused=situation.observed.refused,
         falls_back=situation.falls_back,
@@ -73,6 +78,17 @@ def _count(
     # Kthena calls the updated groups current once a rollout is over, unless there is a partition.
     current = updated if done and situation.partition == 0 else old
     return Counters(replicas, current, updated, available)
+
+
+def _has_surplus(situation: Situation, slot: Slot) -> bool:
+    """Whether pods of the group that are to go, alone or with their instance, still exist."""
+    wanted = situation.replicas_of(slot.revision) if slot.revision else {}
+    if any(len(slot.group.roles.get(role, ())) > count for role, count in wanted.items()):
+        return True
+    return any(slot.leaving.values()) or any(
+        surplus_pods(instance, situation.history.size_of(instance), instance.pods.values())
+        for instance in slot.group.instances
+    )
 
 
 def _is_old(slot: Slot) -> bool:

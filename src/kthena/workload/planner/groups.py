@@ -224,7 +224,8 @@ def departing_instances(
     """Ordinals of the instances of a role that have to go, those already going included.
 
     The order is that of Kthena: what is incomplete, then what is not available, then what is cheap
-    to delete, then the highest ordinal. With `keeps_first`, instance 0 goes last of all.
+    to delete, then the highest ordinal. With `keeps_first`, instance 0 goes last of all; while it is
+    not ready, one that is stays in its place.
     """
     departing = {
         ordinal
@@ -245,5 +246,11 @@ def departing_instances(
         )
 
     if excess > 0:
-        departing.update(one.key.ordinal for one in sorted(staying, key=rank)[:excess])
+        ranked = sorted(staying, key=rank)
+        victims, kept = ranked[:excess], ranked[excess:]
+        ready = [one for one in victims if one.is_available(size_of(one))]
+        lacking = wanted - sum(one.is_available(size_of(one)) for one in kept)
+        # Instance 0 may be kept while it is not ready: what serves in its place goes later.
+        spared = ready[-lacking:] if lacking > 0 else []
+        departing.update(one.key.ordinal for one in victims if one not in spared)
     return frozenset(departing)

@@ -10,7 +10,7 @@ An instance that fails again soon after it was made anew waits longer each time 
 as kubelet's back-off does; so its logs stay readable, and it may still recover by itself.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -72,7 +72,8 @@ def plan_recovery(situation: Situation, slot: Slot, staying: Iterable[Instance])
     policy = situation.spec.recovery_policy
     failed = {instance.key: _failed_pods(situation, instance, recovery) for instance in known}
     for instance in known:
-        recovery.deleted += _surplus_pods(instance, situation.history.size_of(instance))
+        size = situation.history.size_of(instance)
+        recovery.deleted += surplus_pods(instance, size, instance.living)
     if policy == NONE:
         for instance in known:
             recovery.deleted += failed[instance.key]
@@ -98,6 +99,11 @@ def recoveries_of(situation: Situation, instance: Instance) -> Recoveries | None
     counters = [counter for counter in (_carried(instance), kept) if counter is not None]
     newest = max(counters, key=_age, default=None)
     return newest if newest and is_fresh(newest, situation.now) else None
+
+
+def surplus_pods(instance: Instance, size: int, pods: Collection[Pod]) -> list[Pod]:
+    """Those of its pods beyond the instance's size. One of another revision goes with its group."""
+    return [pod for pod in pods if pod.place.position >= size and pod.revision == instance.revision]
 
 
 def is_fresh(counter: Recoveries, now: datetime) -> bool:
@@ -176,15 +182,6 @@ def _noted_failure(pod: Pod, since: datetime | None) -> datetime | None:
     if noted is None or (unready is not None and noted < unready - _CLOCK_SLACK):
         return None
     return min(noted, since) if since is not None else noted
-
-
-def _surplus_pods(instance: Instance, size: int) -> list[Pod]:
-    """Pods beyond the size of their instance. One of another revision stays until its group goes."""
-    return [
-        pod
-        for pod in instance.living
-        if pod.place.position >= size and pod.revision == instance.revision
-    ]
 
 
 def _has_lost_pods(situation: Situation, slot: Slot, instance: Instance) -> bool:
