@@ -1,6 +1,7 @@
 """What a user is told when something is wrong: the object, the field, the cause, the fix, the code."""
 
 import json
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,3 +200,37 @@ def test_an_unknown_image_says_how_to_map_it(space: Workspace, tmp_path: Path) -
     text = until("the reason", message, report=space.logs)
     assert "example.com/odd:1" in text
     assert "--image-map" in text
+
+
+def test_data_directories_that_cannot_be_used(space: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    done = space.run("up", "-k", str(QUICKSTART), "--data-dir", str(file / "below"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert f"--data-dir {file / 'below'}: " in done.stderr
+
+    odd = tmp_path / "odd"
+    (odd / "kubeconfig").mkdir(parents=True)
+    done = space.run("up", "-k", str(QUICKSTART), "--port", "0", "--data-dir", str(odd))
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)
+    assert f"{odd / 'kubeconfig'}: " in done.stderr
+    assert "--data-dir" in done.stderr.splitlines()[1]
+
+
+def test_a_data_directory_that_another_uses(space: Workspace, tmp_path: Path) -> None:
+    up = space.up("-k", str(QUICKSTART), "--data-dir", str(tmp_path / "data"))
+    done = space.run("node", "--kubeconfig", up.kubeconfig, "--data-dir",
+                     str(tmp_path / "data" / "node"))  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert str(tmp_path / "data" / "node") in done.stderr
+
+
+def test_a_node_leaves_no_directory_behind(space: Workspace) -> None:
+    up = space.up("-k", str(QUICKSTART))
+    before = {path.name for path in (space.folder / "tmp").iterdir()}
+    node = space.start("node", "--kubeconfig", up.kubeconfig, "--name", "second")
+    until("the node is ready", lambda: "node is ready" in space.log_of(node), report=space.logs)
+    node.send_signal(signal.SIGTERM)
+    assert node.wait(20) == 0
+    assert {path.name for path in (space.folder / "tmp").iterdir()} == before

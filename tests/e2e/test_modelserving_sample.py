@@ -4,6 +4,7 @@ nginx is mapped to an idle Python program: what counts here is which pods, names
 and Services there are, and how they heal, with the controller killed in the middle.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -187,7 +188,8 @@ def test_a_killed_process_heals(cluster: Planes) -> None:
         if now.get(pod) == before[pod] and (process := process_of(cluster, pod)):
             # A container that is ready again at once has healed by itself; one that ends again is
             # held back, and that is a failure of its pod.
-            os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         return all(before[name] != now.get(name, before[name]) for name in decode)
 
     until("the role is renewed", healed, report=cluster.report)

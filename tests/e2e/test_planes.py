@@ -5,6 +5,7 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ import pytest
 
 from kthena.machinery.yaml import load_documents
 from support.local_api import SERVERS
-from support.planes import NETWORKING, SERVING, Planes, planes
+from support.planes import LEASE, NETWORKING, SERVING, Planes, planes
 from support.programs import REPOSITORY, Workspace, until
 
 if TYPE_CHECKING:
@@ -141,3 +142,20 @@ def test_a_route_tells_the_truth_as_pods_come_and_go(cluster: Planes) -> None:
     until("not ready", lambda: condition(cluster, "modelroute")["status"] == "False",
           report=cluster.report)  # fmt: skip
     assert ask(router.url)[0] == 503
+
+
+def test_a_controller_manager_that_loses_its_lease_ends_and_says_why(cluster: Planes) -> None:
+    manager = cluster.controller_manager()
+    path = cluster.path("/apis/coordination.k8s.io/v1", "leases", LEASE)
+    until("it leads", lambda: cluster.client.get(path).status == 200, report=cluster.space.logs)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    stolen = {"spec": {"holderIdentity": "thief", "acquireTime": now, "renewTime": now}}
+
+    def steal() -> bool:
+        return cluster.client.patch(path, stolen).status == 200
+
+    until("the lease is another's", steal)
+    assert manager.wait(60) == 1
+    log = cluster.space.log_of(manager)
+    assert "error: the lease was lost" in log
+    assert "Traceback" not in log

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.corpus import require_corpus
-from support.programs import REPOSITORY, Workspace, until
+from support.programs import REPOSITORY, Up, Workspace, until
 
 QUICKSTART = str(REPOSITORY / "examples" / "quickstart")
 ASK = str(REPOSITORY / "examples" / "quickstart" / "ask.sh")
@@ -108,3 +108,23 @@ def test_edits_of_the_files_are_followed(space: Workspace, tmp_path: Path) -> No
     serving.write_text((Path(QUICKSTART) / "modelserving.yaml").read_text())
     until("two groups again", lambda: ready(2), report=space.logs)
     until("the route is gone", lambda: not up.get("modelroute", "qwen3"), report=space.logs)
+
+
+def test_what_came_from_standard_input_stays_when_a_file_is_edited(
+    space: Workspace, tmp_path: Path
+) -> None:
+    route = tmp_path / "modelroute.yaml"
+    text = (Path(QUICKSTART) / "modelroute.yaml").read_text()
+    route.write_text(text)
+    stdin = tmp_path / "stdin"
+    stdin.write_text((Path(QUICKSTART) / "modelserver.yaml").read_text())
+    up = space.up("-f", "-", "-f", str(route), stdin=stdin)
+    until("the server", lambda: up.get("modelserver", "qwen3"), report=space.logs)
+    route.write_text(text.replace("name: default\n", "name: other\n"))
+    until("the edit", lambda: _rule_of(up) == "other", report=space.logs)
+    assert up.get("modelserver", "qwen3")
+
+
+def _rule_of(up: Up) -> str:
+    spec = up.get("modelroute", "qwen3").get("spec") or {"rules": [{}]}
+    return str(spec["rules"][0].get("name"))

@@ -88,15 +88,17 @@ class Workspace:
             check=False,
         )
 
-    def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, env: dict[str, str] | None = None, stdin: Path = Path(os.devnull)
+    ) -> subprocess.Popen[str]:
         """Start kthena with these arguments; what it prints goes to `<number>.log`."""
         log = self.folder / f"{len(self.started)}.log"
-        with log.open("w") as output:
+        with log.open("w") as output, stdin.open() as input_file:
             process = subprocess.Popen(
                 [sys.executable, "-m", "kthena", *arguments],
                 env={**self.environment, **(env or {})},
                 cwd=REPOSITORY,
-                stdin=subprocess.DEVNULL,
+                stdin=input_file,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -112,9 +114,9 @@ class Workspace:
         """What every started program has printed, for a failure's report."""
         return "\n".join(f"--- {p.args!r}\n{self.log_of(p)}" for p in self.started)
 
-    def up(self, *arguments: str) -> "Up":
+    def up(self, *arguments: str, stdin: Path = Path(os.devnull)) -> "Up":
         """Start `kthena up` and wait until other commands find it."""
-        process = self.start("up", "--port", "0", *arguments)
+        process = self.start("up", "--port", "0", *arguments, stdin=stdin)
         note = self.folder / "state" / "kthena" / "local.json"
 
         def found() -> dict[str, Any]:

@@ -73,7 +73,9 @@ async def _main(options: dict[str, Any]) -> None:
         app = build_health_app(program.readiness, metrics)
         health = HealthServer(app, options["health_host"], options["health_port"])
         on_stop_signal(program.stop)
-        async with asyncio.TaskGroup() as group:
-            serving = group.create_task(health.run())
+        serving = asyncio.create_task(health.run())
+        try:
             await program.run()
+        finally:
             serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)

@@ -27,10 +27,16 @@ class Inputs:
 
     documents: list[Document]
     watched: tuple[Path, ...]
+    stdin: str | None = None
+    """What was read from standard input, which can be read only once."""
 
 
-def read_inputs(files: Sequence[str], kustomizations: Sequence[str]) -> Inputs:
+def read_inputs(
+    files: Sequence[str], kustomizations: Sequence[str], stdin: str | None = None
+) -> Inputs:
     """The objects of the given files, folders (their YAML and JSON files), `-`, kustomizations.
+
+    `stdin` is what an earlier call has read from standard input.
 
     Raises:
         CliError: nothing was given, a file is missing, or one does not parse (with its line).
@@ -45,14 +51,15 @@ def read_inputs(files: Sequence[str], kustomizations: Sequence[str]) -> Inputs:
     watched: list[Path] = []
     for name in files:
         if name == "-":
-            documents += _parse(sys.stdin.read(), "<stdin>")
+            stdin = sys.stdin.read() if stdin is None else stdin
+            documents += _parse(stdin, "<stdin>")
             continue
         for path in _expand(Path(name), watched):
             documents += _parse(_read(path), str(path))
     for name in kustomizations:
         documents += _kustomization(Path(name), watched)
     _check_objects(documents)
-    return Inputs(documents, tuple(dict.fromkeys(watched)))
+    return Inputs(documents, tuple(dict.fromkeys(watched)), stdin)
 
 
 def _expand(path: Path, watched: list[Path]) -> list[Path]:

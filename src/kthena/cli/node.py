@@ -1,10 +1,11 @@
 """`kthena node`: the pods of a cluster as processes of this machine."""
 
-import tempfile
 from pathlib import Path
 
 import click
 
+from kthena.cli.datadir import data_directory
+from kthena.cli.errors import CliError
 from kthena.cli.options import cluster_options
 from kthena.cli.serving import client_config, on_stop_signal, run_loop
 
@@ -37,27 +38,32 @@ def command(
     Programs of this machine run only where the image map says so.
     """
     from kthena.cli.imagemaps import read_image_maps
+    from kthena.local.node.claims import ClaimError
     from kthena.local.node.config import DEFAULT_SCHEDULERS, NodeConfig
     from kthena.telemetry import logging
 
     logging.configure()
-    directory = data_dir or Path(tempfile.mkdtemp(prefix="kthena-node-"))
-    config = NodeConfig(
-        name=name,
-        data_dir=directory.resolve(),
-        image_map=read_image_maps(image_maps),
-        scheduler_names=schedulers or DEFAULT_SCHEDULERS,
-        time_scale=time_scale,
-        lease_s=10.0 if lease else 0.0,
-    )
+    entries = read_image_maps(image_maps)
 
-    async def run() -> None:
+    async def run(directory: Path) -> None:
         from kthena.kube.client import KubeClient
         from kthena.local.node.node import Node
 
         async with KubeClient.connect(client_config(kubeconfig, context, _MANAGER)) as client:
+            config = NodeConfig(
+                name=name,
+                data_dir=directory,
+                image_map=entries,
+                scheduler_names=schedulers or DEFAULT_SCHEDULERS,
+                time_scale=time_scale,
+                lease_s=10.0 if lease else 0.0,
+            )
             node = Node(client, config)
             on_stop_signal(node.stop)
-            await node.run()
+            try:
+                await node.run()
+            except ClaimError as exc:
+                raise CliError(str(exc), hint="--data-dir takes another directory") from exc
 
-    run_loop(run())
+    with data_directory(data_dir) as directory:
+        run_loop(run(directory))

@@ -114,9 +114,12 @@ async def _main(options: dict[str, Any], config: "RouterConfig") -> None:
         await router.serve(options["host"], options["port"])
         await router.serve_operations(options["host"], options["metrics_port"])
         settle_memory()
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(program.run())
-            await stopping.wait()
+        running = asyncio.create_task(program.run())
+        stopped = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
             # Routing goes on until the last reply has ended: the tables stay fresh meanwhile.
             await router.close()
             program.stop()

@@ -71,6 +71,10 @@ class LocalConfig:
     access_log: bool = False
 
 
+class ListenError(Exception):
+    """The router's address cannot be bound; the message names it and says why."""
+
+
 class LocalCluster:
     """The parts of one cluster, from `__aenter__` to `__aexit__`.
 
@@ -97,7 +101,9 @@ class LocalCluster:
         """Start every part; requests are answered from here on.
 
         Raises:
-            OSError: a port is taken.
+            ListenError: the router's port is taken.
+            ClaimError: another node uses the data directory.
+            OSError: the data directory cannot be used.
         """
         async with AsyncExitStack() as stack:
             await self._start(stack)
@@ -219,7 +225,12 @@ class LocalCluster:
             self._networking = NetworkingProgram(client, router.swap, clock=self._clock)
             router.readiness.show(self._networking.readiness)
             host = self.config.router_host
-            port = await router.serve(host, self.config.router_port)
+            try:
+                port = await router.serve(host, self.config.router_port)
+            except OSError as exc:
+                where = f"{host}:{self.config.router_port}"
+                reason = os.strerror(exc.errno) if exc.errno else str(exc)
+                raise ListenError(f"the router cannot listen on {where}: {reason}") from exc
             self.router_url = f"http://{host}:{port}"
             try:
                 async with self._running("networking", self._networking.run, self._networking.stop):

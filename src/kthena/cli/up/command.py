@@ -1,16 +1,15 @@
 """The command line of `kthena up`: options in, a cluster around a session, an exit status out."""
 
 import asyncio
-import shutil
 import sys
-import tempfile
-from collections.abc import Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
+from kthena.cli.datadir import data_directory
 from kthena.cli.errors import CliError
 from kthena.cli.imagemaps import read_image_maps
 from kthena.cli.inputs import Inputs, read_inputs
@@ -69,26 +68,12 @@ def command(
     settings = Settings(files, kustomizations, command_line, wait_s)
     inputs = read_inputs(files, kustomizations)
     entries = read_image_maps(image_maps)
-    with _data_directory(data_dir) as directory:
+    with data_directory(data_dir) as directory:
         from kthena.local.cluster import LocalConfig
 
         config = LocalConfig(directory, router_port=port, image_map=entries, time_scale=time_scale)
         status = _run(_serve(settings, inputs, config))
     sys.exit(status)
-
-
-@contextmanager
-def _data_directory(given: Path | None) -> Iterator[Path]:
-    """The directory of the cluster: the user's, or one that goes with the process."""
-    if given is not None:
-        given.mkdir(parents=True, exist_ok=True, mode=0o700)
-        yield given.resolve()
-        return
-    directory = Path(tempfile.mkdtemp(prefix="kthena-"))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
@@ -101,18 +86,23 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
 async def _serve(settings: Settings, inputs: Inputs, config: Any) -> int:
     from kthena.cli.up.session import Session
     from kthena.kube.client import ClientConfig, KubeClient
-    from kthena.local.cluster import LocalCluster
+    from kthena.local.cluster import ListenError, LocalCluster
     from kthena.local.node.claims import ClaimError
 
     async with AsyncExitStack() as stack:
         try:
             cluster = await stack.enter_async_context(LocalCluster(config))
-        except OSError as exc:
+        except ListenError as exc:
             raise CliError(
-                exc.strerror or str(exc), hint="--port takes another port; 0 takes any free one"
+                str(exc), hint="--port takes another port; 0 takes any free one"
             ) from exc
         except ClaimError as exc:
             raise CliError(str(exc), hint="--data-dir takes another directory") from exc
+        except OSError as exc:
+            raise CliError(
+                f"{exc.filename or config.data_dir}: {exc.strerror or exc}",
+                hint="--data-dir takes another directory",
+            ) from exc
         client_config = ClientConfig(kubeconfig=cluster.kubeconfig, field_manager=FIELD_MANAGER)
         client = await stack.enter_async_context(KubeClient.connect(client_config))
         return await Session(settings, inputs, cluster, client).run()

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kthena.api.registry import KINDS
 from kthena.cli.apply import Applied, apply_documents
 from kthena.cli.errors import CliError, ExitCode
 from kthena.cli.inputs import Inputs, read_inputs
 from kthena.cli.output import LiveTable, columns
-from kthena.cli.readiness import Readiness, readiness_of
 from kthena.cli.target import ROUTER_URL_VARIABLE, LocalNote, api_failure
 from kthena.cli.up.edits import Snapshot
 from kthena.cli.up.settings import Settings
 from kthena.kube.errors import ApiError, NotFound
+from kthena.machinery.kstatus import ObjectStatus, status_of
 
 if TYPE_CHECKING:
     from kthena.kube.client import KubeClient
@@ -35,6 +36,8 @@ _PATIENCE_S = 5.0
 """How long an object may say that it cannot proceed before waiting for it is given up."""
 
 _INTERRUPTED = 130
+_READY = {"Current": "yes", "InProgress": "not yet", "Failed": "no", "Terminating": "no"}
+"""What the table says of a state."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -106,15 +109,15 @@ class Session:
 
     # Wait
 
-    async def _states(self) -> list[tuple[Applied, Readiness]]:
+    async def _states(self) -> list[tuple[Applied, ObjectStatus]]:
         states = []
         for applied in self._applied:
             try:
                 obj = await self._client.get(applied.resource, applied.name, applied.namespace)
             except NotFound:
-                states.append((applied, Readiness("InProgress", "it has been deleted")))
+                states.append((applied, ObjectStatus("InProgress", "it has been deleted")))
                 continue
-            states.append((applied, readiness_of(obj)))
+            states.append((applied, status_of(obj, expects_ready=applied.resource in KINDS)))
         return states
 
     async def _wait_ready(self) -> None:
@@ -127,7 +130,7 @@ class Session:
         deadline, failed_since = loop.time() + self._settings.wait_s, 0.0
         while True:
             states = await self._states()
-            waiting = [each for each in states if each[1].state != "Ready"]
+            waiting = [each for each in states if each[1].state != "Current"]
             if not waiting:
                 return
             failed = [each for each in waiting if each[1].state == "Failed"]
@@ -194,7 +197,10 @@ class Session:
     async def _reload(self, snapshot: Snapshot) -> Snapshot:
         """Apply edited inputs; when they are broken, say so and keep what runs."""
         try:
-            inputs = read_inputs(self._settings.files, self._settings.kustomizations)
+            # kustomize is a program that runs for a while, and the cluster lives in this loop.
+            inputs = await asyncio.to_thread(
+                read_inputs, self._settings.files, self._settings.kustomizations, self._inputs.stdin
+            )
             applied = await self._apply(inputs)
         except CliError as exc:
             self._table.note(f"not applied: {exc.message}")
@@ -213,13 +219,13 @@ def _result(work: "asyncio.Task[int]", server: str) -> int:
         raise api_failure(exc, server) from exc
 
 
-def _table_of(states: Sequence[tuple[Applied, Readiness]]) -> str:
+def _table_of(states: Sequence[tuple[Applied, ObjectStatus]]) -> str:
     rows = [["KIND", "NAME", "READY", "MESSAGE"]]
     rows += [
         [
             applied.resource.kind,
             f"{applied.namespace}/{applied.name}" if applied.namespace else applied.name,
-            {"Ready": "yes", "InProgress": "not yet", "Failed": "no"}[readiness.state],
+            _READY[readiness.state],
             readiness.message,
         ]
         for applied, readiness in states
@@ -227,7 +233,7 @@ def _table_of(states: Sequence[tuple[Applied, Readiness]]) -> str:
     return columns(rows)
 
 
-def _not_ready(what: str, states: Sequence[tuple[Applied, Readiness]]) -> CliError:
+def _not_ready(what: str, states: Sequence[tuple[Applied, ObjectStatus]]) -> CliError:
     lines = [
         f"{applied.resource.kind} {applied.namespace}/{applied.name}: {readiness.message}"
         for applied, readiness in states

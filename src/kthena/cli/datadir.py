@@ -1,0 +1,32 @@
+"""The data directory of what runs pods: the user's own, or one that goes with the process."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kthena.cli.errors import CliError, ExitCode
+
+
+@contextmanager
+def data_directory(given: Path | None) -> Iterator[Path]:
+    """The directory that the user gave, made if it is not there; else a temporary one.
+
+    Raises:
+        CliError: the directory cannot be made.
+    """
+    if given is not None:
+        try:
+            given.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as exc:
+            raise CliError(
+                f"--data-dir {given}: {exc.strerror or exc}", exit_code=ExitCode.USAGE
+            ) from exc
+        yield given.resolve()
+        return
+    directory = Path(tempfile.mkdtemp(prefix="kthena-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
