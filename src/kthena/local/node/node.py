@@ -21,6 +21,7 @@ from kthena.kube.clock import Clock, SystemClock
 from kthena.kube.errors import ApiError
 from kthena.kube.events import EventRecorder
 from kthena.kube.informer import Change, ChangeType, Informer
+from kthena.kube.program import Parts, Program
 from kthena.local.apiserver.logs import LogError, LogOptions
 from kthena.local.node.addresses import AddressPool
 from kthena.local.node.claims import claim_directory, claim_subnet
@@ -146,29 +147,34 @@ class Node:
     async def _work(self, context: NodeContext) -> None:
         self._pods.add_handler(self._on_pod)
         self._services.add_handler(self._on_service)
+        program = Program(self._parts(context), self._clock)
+        running = asyncio.create_task(program.run())
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await self._farewell()
+            program.stop()
+            await running
+        finally:
+            for task in (stopping, running):
+                task.cancel()
+            await asyncio.gather(stopping, running, return_exceptions=True)
+            await self._abandon()
+
+    def _parts(self, context: NodeContext) -> Parts:
         scheduler = Scheduler(
             self._client, self._pods, self._events, self.config.name, self.config.scheduler_names
-        ).runner()
-        try:
-            async with asyncio.TaskGroup() as group:
-                background = [
-                    group.create_task(work)
-                    for work in (
-                        self._pods.run(),
-                        self._services.run(),
-                        self._hosts.run(),
-                        self._events.run(),
-                        scheduler.run(),
-                        self._renew(),
-                        self._announce(context),
-                    )
-                ]
-                await self._stopping.wait()
-                await self._farewell()
-                for task in background:
-                    task.cancel()
-        finally:
-            await self._abandon()
+        )
+        return Parts(
+            informers=(self._pods, self._services),
+            controllers=(scheduler.runner(self._clock),),
+            recorders=(self._events,),
+            others={
+                "hosts": self._hosts.run,
+                "node lease": self._renew,
+                "node readiness": lambda: self._announce(context),
+            },
+        )
 
     async def _announce(self, context: NodeContext) -> None:
         """Say that the node is ready; sweep directories of pods that are no more."""
@@ -202,7 +208,6 @@ class Node:
         tasks = [running.task for running in self._workers.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=self.config.stop_grace_s + _FAREWELL_S)
-        await self._events.flush(_FAREWELL_S)
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):
                 await unregister(self._client, self.config.name, self._clock.now())

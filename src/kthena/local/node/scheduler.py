@@ -10,6 +10,7 @@ from typing import Any
 
 from kthena.api.kubernetes import PODS
 from kthena.kube.client import KubeClient
+from kthena.kube.clock import Clock
 from kthena.kube.controller import ControllerRunner, Requeue, own_key
 from kthena.kube.errors import AlreadyExists, Conflict, NotFound
 from kthena.kube.events import EventRecorder
@@ -39,9 +40,9 @@ class Scheduler:
         self._node_name = node_name
         self._scheduler_names = frozenset(scheduler_names)
 
-    def runner(self) -> ControllerRunner:
+    def runner(self, clock: Clock) -> ControllerRunner:
         """The runner that feeds this controller from the pod informer."""
-        runner = ControllerRunner(self, [self._pods], workers=_WORKERS)
+        runner = ControllerRunner(self, [self._pods], workers=_WORKERS, clock=clock)
         runner.enqueue_on(self._pods, own_key)
         return runner
 
