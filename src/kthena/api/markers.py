@@ -64,9 +64,6 @@ def schema(*, enum: Sequence[str] = (), **keywords: Any) -> Meta:
     return Meta(extra_json_schema=translated)
 
 
-Int32: TypeAlias = Annotated[int, schema(format="int32", minimum=INT32_MIN, maximum=INT32_MAX)]
-"""An integer of a spec. The bounds give 3000000000 a field error of its own."""
-
 Count: TypeAlias = Annotated[int, schema(format="int32", minimum=0, maximum=INT32_MAX)]
 """A number of things that a user asks for."""
 

@@ -24,11 +24,6 @@ class Log:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(f"{_ROOT}.{name}" if name else _ROOT)
 
-    @property
-    def debug_enabled(self) -> bool:
-        """Whether debug lines are written; hot paths ask before they build fields."""
-        return self._logger.isEnabledFor(logging.DEBUG)
-
     def debug(self, message: str, **fields: Any) -> None:
         """Detail for whoever debugs this program."""
         self._write(logging.DEBUG, message, fields)
