@@ -229,6 +229,71 @@ def test_new_default_reaches_open_watches_and_pages(
     assert found == [5, 5]
 
 
+def gain_default(api: Api, widgets: Definition, path: str) -> None:
+    """Give the CRD a default that the widget `w` has not, and wait until it is served."""
+    schema = copy.deepcopy(WIDGET_SCHEMA)
+    schema["properties"]["spec"]["properties"]["weight"] = {"type": "integer", "default": 5}
+    change(api, widgets, schema)
+    eventually(lambda: api.get(f"{path}/w").expect(200)["spec"].get("weight") == 5)
+
+
+def test_new_default_survives_a_deletion_that_waits(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = widgets.collection(namespace)
+    api.create(path, widgets.object("w", finalizers=[HOLD])).expect(201)
+    gain_default(api, widgets, path)
+    version = api.get(path).body["metadata"]["resourceVersion"]
+    with api.watch(path, resourceVersion=version) as watch:
+        assert api.delete(f"{path}/w").expect(200)["spec"]["weight"] == 5
+        held = api.get(f"{path}/w").expect(200)
+        assert held["metadata"]["deletionTimestamp"]
+        assert held["spec"]["weight"] == 5
+        api.patch(f"{path}/w", {"metadata": {"finalizers": None}}).expect(200)
+        events = watch.take(2)
+    assert [event.type for event in events] == ["MODIFIED", "DELETED"]
+    assert [event.object["spec"]["weight"] for event in events] == [5, 5]
+
+
+@pytest.mark.parametrize("collection", [False, True])
+def test_new_default_is_in_the_last_state_of_an_object(
+    api: Api, widgets: Definition, namespace: str, *, collection: bool
+) -> None:
+    path = widgets.collection(namespace)
+    api.create(path, widgets.object("w")).expect(201)
+    gain_default(api, widgets, path)
+    version = api.get(path).body["metadata"]["resourceVersion"]
+    with api.watch(path, resourceVersion=version) as watch:
+        api.delete(path if collection else f"{path}/w").expect(200)
+        event = watch.next()
+    assert (event.type, event.object["spec"]["weight"]) == ("DELETED", 5)
+
+
+def test_new_default_is_in_the_state_that_a_selector_loses(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = widgets.collection(namespace)
+    api.create(path, widgets.object("w", labels={"in": "yes"})).expect(201)
+    gain_default(api, widgets, path)
+    version = api.get(path).body["metadata"]["resourceVersion"]
+    with api.watch(path, resourceVersion=version, labelSelector="in=yes") as watch:
+        patched = api.patch(f"{path}/w", {"metadata": {"labels": None}}).expect(200)
+        event = watch.next()
+    assert (event.type, event.object["spec"]["weight"]) == ("DELETED", 5)
+    assert event.object["metadata"]["labels"] == {"in": "yes"}
+    assert event.object["metadata"]["resourceVersion"] == patched["metadata"]["resourceVersion"]
+
+
+def test_new_default_is_in_the_reply_to_a_scale(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = widgets.collection(namespace)
+    api.create(path, widgets.object("w")).expect(201)
+    gain_default(api, widgets, path)
+    api.patch(f"{path}/w/scale", {"spec": {"replicas": 3}}).expect(200)
+    assert api.get(f"{path}/w").expect(200)["spec"]["weight"] == 5
+
+
 def test_versions_show_the_same_objects(api: Api, definition: Definition, namespace: str) -> None:
     crd = definition.crd(
         definition.version_entry("v1alpha1", storage=False, deprecated=True),

@@ -44,6 +44,24 @@ def test_system_namespaces_stay(api: Api, name: str) -> None:
     assert "this namespace may not be deleted" in reply.message
 
 
+def test_system_namespace_is_looked_at_before_it_is_kept(api: Api) -> None:
+    reply = api.delete(f"{NAMESPACES}/default", {"preconditions": {"uid": "another"}})
+    assert (reply.status, reply.reason) == (409, "Conflict")
+
+
+def test_finalize_changes_nothing_but_finalizers(api: Api, namespace: str) -> None:
+    path = f"{NAMESPACES}/{namespace}"
+    body = api.get(path).expect(200)
+    body["spec"]["finalizers"] = ["kubernetes", HOLD]
+    body["status"] = {"phase": "Terminating"}
+    held = api.put(f"{path}/finalize", body).expect(200)
+    assert set(held["spec"]["finalizers"]) == {"kubernetes", HOLD}
+    assert held["status"]["phase"] == "Active"
+    held["spec"]["finalizers"] = ["kubernetes"]
+    api.put(f"{path}/finalize", held).expect(200)
+    assert api.put(f"{path}/configmaps/a/finalize", config_map("a")).status == 404
+
+
 def test_deletion_takes_everything_along(api: Api, widgets: Definition, namespace: str) -> None:
     inside = f"{NAMESPACES}/{namespace}"
     api.create(f"{inside}/configmaps", config_map("a")).expect(201)

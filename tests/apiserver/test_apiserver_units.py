@@ -13,13 +13,16 @@ from kthena.local.apiserver import gojson
 from kthena.local.apiserver.background import Background
 from kthena.local.apiserver.catalog import version_priority
 from kthena.local.apiserver.codec import DecodeError
-from kthena.local.apiserver.content import parse_accept
+from kthena.local.apiserver.config import ApiServerConfig
+from kthena.local.apiserver.core import Core
 from kthena.local.apiserver.customresources.naming import accept_names
 from kthena.local.apiserver.deletion import is_finished, plan_deletion
-from kthena.local.apiserver.garbage import OwnerState, Verdict, judge
 from kthena.local.apiserver.gotypes import decoder_for
 from kthena.local.apiserver.kinds import Step
-from kthena.local.apiserver.options import DeleteOptions
+from kthena.local.apiserver.mediatypes import APPLY_PATCH
+from kthena.local.apiserver.negotiation import parse_accept
+from kthena.local.apiserver.options import DeleteOptions, Query, parse_write_options
+from kthena.local.apiserver.ownership import OwnerState, Verdict, judge
 from kthena.local.apiserver.requests import parse_resource_path
 from kthena.local.apiserver.tables import age, human_duration
 
@@ -378,3 +381,39 @@ def test_work_before_the_loop_runs_is_kept() -> None:
     background.add(done.append, 1)
     background.drain()
     assert done == [1]
+
+
+# --- writes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "user_agent", "manager"),
+    [
+        ("fieldManager=mine", "kubectl/v1.35", "mine"),
+        ("", "kubectl/v1.35 (linux/amd64)", "kubectl"),
+        ("fieldManager=", "a b", "a b"),
+        ("", "x\ty\u00e9/1", "xy\u00e9"),
+        ("", "n" * 200, "n" * 128),
+        ("", "\u00e9" * 100, "\u00e9" * 64),
+        ("", "", ""),
+    ],
+)
+def test_field_manager_is_named_or_follows_from_the_client(
+    query: str, user_agent: str, manager: str
+) -> None:
+    options = parse_write_options(Query(query), "PatchOptions", user_agent)
+    assert (options.field_manager, options.force) == (manager, False)
+
+
+def test_apply_may_force() -> None:
+    query = Query("fieldManager=m&force=true")
+    assert parse_write_options(query, "PatchOptions", "", APPLY_PATCH).force
+
+
+def test_a_server_without_its_socket_has_all_kinds() -> None:
+    kinds = {str(kind.resource): kind for kind in Core(ApiServerConfig()).catalog}
+    reviews = "selfsubjectaccessreviews.authorization.k8s.io"
+    assert {"pods", "customresourcedefinitions.apiextensions.k8s.io", reviews} <= set(kinds)
+    answer = kinds[reviews].create
+    assert answer is not None
+    assert answer({"spec": {}})["status"] == {"allowed": True}

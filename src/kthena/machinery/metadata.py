@@ -287,6 +287,20 @@ def _validate_managed_fields(metadata: Mapping[str, Any], path: str) -> ErrorLis
     return errors
 
 
+def default_field_manager(user_agent: str) -> str:
+    """The field manager of a client that names none: what it calls itself, up to the version.
+
+    It is always valid: what cannot be printed is left out, and what does not fit is cut off.
+    """
+    manager, size = "", 0
+    for character in filter(is_print, user_agent.partition("/")[0]):
+        size += _byte_length(character)
+        if size > _MANAGER_MAX_BYTES:
+            break
+        manager += character
+    return manager
+
+
 def validate_field_manager(manager: str, path: str) -> ErrorList:
     """What is wrong with the name of a field manager; an empty one is good."""
     errors = []

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from kthena.machinery.cel.rules import compile_rules
-from kthena.machinery.schema.custom import compile_schema
+from kthena.machinery.schema.custom import SINGLE_VERSION_PATH
+from kthena.machinery.schema.structural import decode
 
 _INT = {"type": "integer"}
 _STRING = {"type": "string"}
@@ -356,7 +357,7 @@ def test_a_rule_allows_and_denies(case: Case) -> None:
     optional = {"optionalOldSelf": True} if "oldSelf.hasValue" in text else {}
     schema = {**case.node, "x-kubernetes-validations": [{"rule": text, **optional}]}
     rules = compile_rules(
-        compile_schema(schema, root=False),
+        decode(schema, SINGLE_VERSION_PATH),
         is_resource="metadata" in case.node.get("properties", {}),
     )
 

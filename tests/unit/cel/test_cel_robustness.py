@@ -23,7 +23,8 @@ from kthena.machinery.cel.rules import compile_rules
 from kthena.machinery.cel.syntax import CelCompileError
 from kthena.machinery.cel.typesystem import Type
 from kthena.machinery.cel.values import CelCancelledError, CelError, type_name
-from kthena.machinery.schema.custom import compile_schema
+from kthena.machinery.schema.custom import SINGLE_VERSION_PATH
+from kthena.machinery.schema.structural import decode
 
 _PIECES = [
     "self", "oldSelf", "a", ".", ".?", "?.", "[", "]", "(", ")", "{", "}", ",", ":", "?", "||", "&&",
@@ -69,7 +70,7 @@ def test_loops_without_end_are_cancelled() -> None:
             {"rule": "false"},
         ],
     }
-    rules = compile_rules(compile_schema(schema, root=False))
+    rules = compile_rules(decode(schema, SINGLE_VERSION_PATH))
     found = [error.detail for error in rules.validate([0, 1]).errors]
     assert found == [f"failed rule: {nested}", "failed rule: false", "failed rule: self > 0"]
     (cancelled,) = rules.validate(list(range(2000))).errors
@@ -183,7 +184,7 @@ def _evaluate(expression: str) -> None:
     assert not isinstance(value, float) or value == value or math.isnan(value)  # noqa: PLR0124 - NaN
 
 
-_SCHEMA = compile_schema(
+_SCHEMA = decode(
     {
         "type": "object",
         "properties": {
@@ -222,7 +223,7 @@ _SCHEMA = compile_schema(
             )
         ],
     },
-    root=False,
+    SINGLE_VERSION_PATH,
 )
 _RULES = compile_rules(_SCHEMA, is_resource=False)
 _JSON: st.SearchStrategy[Any] = st.recursive(

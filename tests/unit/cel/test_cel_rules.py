@@ -7,14 +7,14 @@ import pytest
 from kthena.machinery.cel.rules import RuleSet, compile_rules
 from kthena.machinery.fields import ErrorType
 from kthena.machinery.schema.correlation import Correlated
-from kthena.machinery.schema.custom import compile_schema
-from kthena.machinery.schema.structural import SchemaError, StructuralSchema
+from kthena.machinery.schema.custom import SINGLE_VERSION_PATH
+from kthena.machinery.schema.structural import SchemaError, StructuralSchema, decode
 
 
 def _schema(*rules: dict[str, Any], **more: Any) -> StructuralSchema:
     properties = {"n": {"type": "integer"}, "s": {"type": "string"}, **more.pop("properties", {})}
     schema = {"type": "object", "properties": properties, "x-kubernetes-validations": list(rules)}
-    return compile_schema({**schema, **more}, root=False)
+    return decode({**schema, **more}, SINGLE_VERSION_PATH)
 
 
 def _rules(*rules: dict[str, Any], **more: Any) -> RuleSet:

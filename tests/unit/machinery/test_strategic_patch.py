@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kthena.api.openapi import component_for, load_components
 from kthena.machinery.patches.strategic import StrategicMergeError, apply_strategic_merge_patch
+from kthena.machinery.schema.openapi import OpenApiSchema
 from support.golden import golden_params
 
 GROUPS = {"Pod": "", "Service": "", "Deployment": "apps"}
@@ -20,7 +21,7 @@ def resolve(reference: str) -> Mapping[str, Any]:
 def apply(kind: str, document: dict[str, Any], patch: Any) -> dict[str, Any]:
     schema = component_for(GROUPS[kind], "v1", kind)
     assert schema is not None
-    return apply_strategic_merge_patch(document, patch, schema, resolve)
+    return apply_strategic_merge_patch(document, patch, OpenApiSchema(schema, resolve))
 
 
 @pytest.mark.parametrize("row", golden_params("strategic_patches", "patch"))

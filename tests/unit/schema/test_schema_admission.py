@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from kthena.machinery.schema.custom import CustomResourceSchema, compile_schema
+from kthena.machinery.schema.custom import SINGLE_VERSION_PATH, CustomResourceSchema
 from kthena.machinery.schema.defaulting import apply_defaults, copy_json, drop_nulls
 from kthena.machinery.schema.pruning import prune, prune_value
+from kthena.machinery.schema.structural import decode
 
 _INTEGER = {"type": "integer"}
 
@@ -154,14 +155,16 @@ def test_integers_that_go_cannot_hold_become_floats() -> None:
 def test_pruning_names_what_it_removes() -> None:
     map_of = {"type": "object", "additionalProperties": {"type": "object"}}
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = compile_schema(_of_spec({"type": "object", "properties": {"m": map_of, "f": free}}))
+    schema = CustomResourceSchema(
+        _of_spec({"type": "object", "properties": {"m": map_of, "f": free}})
+    ).schema
     obj = _object(spec={"m": {"k": {"z": 1}}, "f": {"free": {"as": "air"}}, "q": {}}, top=1)
     assert prune(obj, schema) == ["spec.m.k.z", "spec.q", "top"]
     assert obj == _object(spec={"m": {"k": {}}, "f": {"free": {"as": "air"}}})
 
 
 def test_pruning_below_the_root_takes_type_and_metadata_as_well() -> None:
-    schema = compile_schema({"type": "object", "properties": {"a": _INTEGER}}, root=False)
+    schema = decode({"type": "object", "properties": {"a": _INTEGER}}, SINGLE_VERSION_PATH)
     value = {"a": 1, "kind": "K", "metadata": {}}
     assert prune_value(value, schema) == ["kind", "metadata"]
     assert value == {"a": 1}
@@ -169,7 +172,7 @@ def test_pruning_below_the_root_takes_type_and_metadata_as_well() -> None:
 
 def test_nulls_stay_where_they_are_allowed_or_in_lists() -> None:
     nullable = {"type": "string", "nullable": True}
-    schema = compile_schema(
+    schema = decode(
         {
             "type": "object",
             "properties": {
@@ -179,7 +182,7 @@ def test_nulls_stay_where_they_are_allowed_or_in_lists() -> None:
                 "m": {"type": "object", "additionalProperties": {"type": "string"}},
             },
         },
-        root=False,
+        SINGLE_VERSION_PATH,
     )
     value = {"n": None, "s": None, "l": [None], "m": {"a": None}, "unknown": None}
     drop_nulls(value, schema)
@@ -188,7 +191,7 @@ def test_nulls_stay_where_they_are_allowed_or_in_lists() -> None:
 
 def test_defaults_reach_items_and_values_but_not_what_is_absent() -> None:
     inner = {"type": "object", "properties": {"a": {**_INTEGER, "default": 7}}}
-    schema = compile_schema(
+    schema = decode(
         {
             "type": "object",
             "properties": {
@@ -197,7 +200,7 @@ def test_defaults_reach_items_and_values_but_not_what_is_absent() -> None:
                 "map": {"type": "object", "additionalProperties": inner},
             },
         },
-        root=False,
+        SINGLE_VERSION_PATH,
     )
     value: dict[str, Any] = {"list": [{}, {"a": 1}], "map": {"k": {}}}
     apply_defaults(value, schema)

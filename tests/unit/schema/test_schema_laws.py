@@ -7,9 +7,10 @@ import jsonschema_rs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kthena.machinery.schema.custom import CustomResourceSchema, compile_schema
+from kthena.machinery.schema.custom import SINGLE_VERSION_PATH, CustomResourceSchema
 from kthena.machinery.schema.defaulting import apply_defaults
 from kthena.machinery.schema.pruning import prune, prune_value
+from kthena.machinery.schema.structural import decode
 from kthena.machinery.schema.validation import validate
 
 Schema = dict[str, Any]
@@ -134,14 +135,14 @@ CASES = SCHEMAS.flatmap(
 @given(CASES)
 def test_the_verdict_is_that_of_json_schema(case: tuple[Schema, Any]) -> None:
     schema, value = case
-    errors = validate(value, compile_schema(schema, root=False))
+    errors = validate(value, decode(schema, SINGLE_VERSION_PATH))
     assert (errors == []) == jsonschema_rs.Draft4Validator(schema).is_valid(value), errors
 
 
 @given(CASES)
 def test_what_is_unchanged_is_never_wrong_on_update(case: tuple[Schema, Any]) -> None:
     schema, value = case
-    node = compile_schema(schema, root=False)
+    node = decode(schema, SINGLE_VERSION_PATH)
     prune_value(value, node)
     assert validate(value, node, old=copy.deepcopy(value)) == []
 
@@ -149,7 +150,7 @@ def test_what_is_unchanged_is_never_wrong_on_update(case: tuple[Schema, Any]) ->
 @given(CASES, VALUES)
 def test_an_update_has_no_errors_that_creation_has_not(case: tuple[Schema, Any], old: Any) -> None:
     schema, value = case
-    node = compile_schema(schema, root=False)
+    node = decode(schema, SINGLE_VERSION_PATH)
     created = validate(value, node)
     assert all(error in created for error in validate(value, node, old=old))
 
@@ -157,7 +158,7 @@ def test_an_update_has_no_errors_that_creation_has_not(case: tuple[Schema, Any],
 @given(CASES)
 def test_pruning_once_is_enough_and_leaves_what_fits(case: tuple[Schema, Any]) -> None:
     schema, value = case
-    node = compile_schema(schema, root=False)
+    node = decode(schema, SINGLE_VERSION_PATH)
     prune_value(value, node)
     once = copy.deepcopy(value)
     assert prune_value(value, node) == []
@@ -168,7 +169,7 @@ def test_pruning_once_is_enough_and_leaves_what_fits(case: tuple[Schema, Any]) -
 def test_a_value_of_the_shape_of_its_schema_loses_nothing(case: tuple[Schema, Any]) -> None:
     schema, value = case
     before = copy.deepcopy(value)
-    assert prune_value(value, compile_schema(schema, root=False)) == []
+    assert prune_value(value, decode(schema, SINGLE_VERSION_PATH)) == []
     assert value == before
 
 
@@ -191,7 +192,7 @@ _DEFAULTED = st.recursive(
 
 @given(_DEFAULTED, VALUES)
 def test_defaults_come_once_and_change_nothing_that_is_there(schema: Schema, value: Any) -> None:
-    node = compile_schema(schema, root=False)
+    node = decode(schema, SINGLE_VERSION_PATH)
     before = copy.deepcopy(value)
     apply_defaults(value, node)
     assert _contains(value, before)

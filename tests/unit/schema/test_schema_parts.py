@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kthena.machinery.schema.correlation import Correlated, ListMap, equal_json
-from kthena.machinery.schema.custom import compile_schema
+from kthena.machinery.schema.custom import SINGLE_VERSION_PATH
 from kthena.machinery.schema.fieldpath import FieldPathError, resolve_field_path
 from kthena.machinery.schema.formats import find_format, parse_long_duration
-from kthena.machinery.schema.structural import StructuralSchema
+from kthena.machinery.schema.structural import StructuralSchema, decode
 from kthena.machinery.schema.urls import UrlError, is_request_uri, parse_url
 
 _INTEGER = {"type": "integer"}
 
 
 def _node(schema: dict[str, Any]) -> StructuralSchema:
-    return compile_schema(schema, root=False)
+    return decode(schema, SINGLE_VERSION_PATH)
 
 
 _TREE = _node(

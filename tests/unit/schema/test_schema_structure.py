@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from kthena.machinery.schema.custom import CustomResourceSchema, compile_schema
+from kthena.machinery.schema.custom import SINGLE_VERSION_PATH, CustomResourceSchema
 from kthena.machinery.schema.structural import UNSET, SchemaError, StructuralSchema, decode
 
 
 def _node(schema: dict[str, Any]) -> StructuralSchema:
-    return compile_schema(schema, root=False)
+    return decode(schema, SINGLE_VERSION_PATH)
 
 
 def test_every_part_of_a_node_is_readable() -> None:
@@ -73,7 +73,7 @@ def test_what_is_below_a_node_is_known_at_the_node() -> None:
 
 def test_all_mistakes_are_told_at_once_with_their_place() -> None:
     with pytest.raises(SchemaError) as failure:
-        compile_schema(
+        CustomResourceSchema(
             {"type": "object", "properties": {"a": {}, "b": {"type": "array"}}},
             path="spec.versions[1].schema.openAPIV3Schema",
         )
@@ -93,7 +93,7 @@ def test_all_mistakes_are_told_at_once_with_their_place() -> None:
 def test_a_part_of_a_schema_is_not_checked_as_a_root() -> None:
     assert _node({"type": "string"}).type == "string"
     with pytest.raises(SchemaError, match="must be object at the root"):
-        compile_schema({"type": "string"})
+        CustomResourceSchema({"type": "string"})
 
 
 @pytest.mark.parametrize(

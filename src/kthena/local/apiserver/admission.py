@@ -24,10 +24,8 @@ _NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _MAX_PREFIX_LENGTH: Final = 58
 
-IMMORTAL_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
 
-
-def metadata(obj: Object) -> dict[str, Any]:
+def ensure_metadata(obj: Object) -> dict[str, Any]:
     """The object's metadata, to be changed; it is added where it is missing."""
     found = obj.get("metadata")
     if found is None:
@@ -38,7 +36,7 @@ def metadata(obj: Object) -> dict[str, Any]:
 
 def set_namespace(obj: Object, namespace: str) -> None:
     """Give the object the namespace of the request, or none if that has none."""
-    meta = metadata(obj)
+    meta = ensure_metadata(obj)
     if namespace:
         meta["namespace"] = namespace
     else:
@@ -58,14 +56,14 @@ def namespace_terminating(resource: Resource, name: str, namespace: str) -> erro
 
 def wipe_system_fields(obj: Object) -> None:
     """Drop what a client cannot set on a new object."""
-    meta = metadata(obj)
+    meta = ensure_metadata(obj)
     for name in _SET_BY_SERVER:
         meta.pop(name, None)
 
 
 def drop_repeated_owners(obj: Object) -> list[str]:
     """Remove owner references that repeat an earlier one; the result is warnings for the client."""
-    meta = metadata(obj)
+    meta = ensure_metadata(obj)
     references = meta.get("ownerReferences")
     if not references or not isinstance(references, list):
         return []
@@ -102,7 +100,7 @@ def prepare_create(kind: Kind, obj: Object, uid: str, now: datetime) -> None:
     Raises:
         ApiError: 422, it breaks the rules of its kind; 500, it has a resourceVersion.
     """
-    meta = metadata(obj)
+    meta = ensure_metadata(obj)
     meta["uid"] = uid
     meta["creationTimestamp"] = format_time(now)
     kind.strategy.prepare_create(obj)
@@ -120,7 +118,7 @@ def prepare_update(kind: Kind, strategy: Strategy, new: Object, old: Object) -> 
     Raises:
         ApiError: 422, the object or the change breaks the rules of its kind.
     """
-    meta, before = metadata(new), metadata(old)
+    meta, before = ensure_metadata(new), ensure_metadata(old)
     _keep(meta, before, "generation")
     strategy.prepare_update(new, old)
     if not meta.get("uid"):
@@ -146,7 +144,7 @@ def _keep(meta: dict[str, Any], before: dict[str, Any], name: str) -> None:
 
 def bump_generation(obj: Object) -> None:
     """Count a change of what the object's controller acts on."""
-    meta = metadata(obj)
+    meta = ensure_metadata(obj)
     meta["generation"] = (meta.get("generation") or 0) + 1
 
 

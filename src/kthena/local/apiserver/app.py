@@ -26,7 +26,6 @@ from kthena.local.apiserver.openapi import (
     v2_protobuf_document,
 )
 from kthena.local.apiserver.replies import error_reply, json_reply, not_found_page, object_reply
-from kthena.local.apiserver.verbs.reviews import review_kinds
 
 _ROOT_PATHS: Final = (
     "/api",
@@ -44,7 +43,6 @@ def create_app(core: Core) -> Starlette:
     """The ASGI application of a server."""
     pages = _Pages(core)
     resources = ResourceApp(core)
-    core.catalog.add(review_kinds())
     routes = [
         # Nearly all requests are for resources: these come first.
         Route("/api/v1/{path:path}", resources),

@@ -5,12 +5,13 @@ in order, a few at a time, so that requests get their turn.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
+from kthena.telemetry.logging import get_logger
+
 _BATCH: Final = 32
-_LOG: Final = logging.getLogger("kthena.local.apiserver")
+_LOG: Final = get_logger("local.apiserver")
 
 
 class Background:
@@ -52,7 +53,7 @@ class Background:
                 function(key)
             except Exception:  # noqa: BLE001 - a worker loop: what nobody foresaw is logged
                 # One job that fails must not keep the others from running.
-                _LOG.exception("background job failed", extra={"fields": {"key": str(key)}})
+                _LOG.exception("background job failed", key=str(key))
 
     def __len__(self) -> int:
         """How many jobs wait."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from kthena.local.apiserver.dialect import BUILTIN
 from kthena.local.apiserver.kinds import Kind
 
 _VERSION: Final = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?")
@@ -97,6 +98,10 @@ class Catalog:
         found = {group for group, _, _ in self._kinds if group}
         own = [group for group in _OWN_GROUPS if group in found]
         return [*own, *sorted(found.difference(own))]
+
+    def is_builtin(self, group: str) -> bool:
+        """Whether a group has kinds that the API has of itself."""
+        return any(kind.dialect is BUILTIN for kind in self.in_group(group))
 
     def versions(self, group: str) -> list[str]:
         """The versions of a group, the preferred one first."""

@@ -15,7 +15,7 @@ from kthena.local.apiserver.customresources.controller import (
     DefinitionController,
     definition_kind,
 )
-from kthena.local.apiserver.customresources.kinds import SchemaCache
+from kthena.local.apiserver.customresources.serving import SchemaCache
 from kthena.local.apiserver.expiry import EventExpiry
 from kthena.local.apiserver.garbage import GarbageCollector
 from kthena.local.apiserver.logs import LogSources

@@ -7,9 +7,11 @@ their names out, custom resources may not.
 
 from typing import Any, Final, NamedTuple
 
-from kthena.local.apiserver import content, errors, gojson, protobuf
+from kthena.local.apiserver import errors, gojson, protobuf
 from kthena.local.apiserver.catalog import Catalog
-from kthena.local.apiserver.codec import Codec, Decoded, DecodeError
+from kthena.local.apiserver.codec import Decoded, DecodeError
+from kthena.local.apiserver.kinds import Representation
+from kthena.local.apiserver.mediatypes import PROTOBUF, YAML
 from kthena.local.apiserver.options import FieldValidation
 from kthena.machinery.gotext import quote
 from kthena.machinery.objects import Object, name_of
@@ -22,12 +24,21 @@ _TYPE_META: Final = (
 )
 
 
-class Expected(NamedTuple):
-    """What a body has to be: the kind of the resource, or of its subresource."""
+class Parsed(NamedTuple):
+    """A decoded body and the fields that occurred more than once in it."""
 
-    resource: Resource
-    codec: Codec
-    builtin: bool
+    value: Any
+    duplicates: list[str]
+
+
+def parse_json(body: bytes, *, strict: bool) -> Parsed:
+    """A JSON body; `strict` looks for duplicate fields.
+
+    Raises:
+        JSONError: it is no JSON, with Go's text.
+    """
+    value = gojson.decode(body)
+    return Parsed(value, gojson.duplicate_fields(body) if strict else [])
 
 
 class DecodedBody(NamedTuple):
@@ -46,18 +57,18 @@ def summarize(body: bytes) -> str:
     return shown + tail
 
 
-def parse_body(body: bytes, media: str, kind: str, *, strict: bool) -> content.Parsed:
+def parse_body(body: bytes, media: str, kind: str, *, strict: bool) -> Parsed:
     """The JSON value of a body that is to be an object of `kind`.
 
     Raises:
         ApiError: 400, it is none.
     """
     try:
-        if media == content.YAML:
+        if media == YAML:
             return _parse_yaml(body)
-        if media == content.PROTOBUF:
-            return content.Parsed(protobuf.decode(body), [])
-        return content.parse_json(body, strict=strict)
+        if media == PROTOBUF:
+            return Parsed(protobuf.decode(body), [])
+        return parse_json(body, strict=strict)
     except protobuf.ProtobufError as exc:
         raise _unrecognized(kind, str(exc), body) from exc
     except gojson.JSONError as exc:
@@ -65,7 +76,7 @@ def parse_body(body: bytes, media: str, kind: str, *, strict: bool) -> content.P
         raise _unrecognized(kind, cause, body) from exc
 
 
-def _parse_yaml(body: bytes) -> content.Parsed:
+def _parse_yaml(body: bytes) -> Parsed:
     from kthena.machinery.yaml import YamlError, load_documents
 
     try:
@@ -76,7 +87,7 @@ def _parse_yaml(body: bytes) -> content.Parsed:
         raise gojson.JSONError("the body is not one YAML document")
     value = documents[0].object
     gojson.check_depth(value)
-    return content.Parsed(value, [])
+    return Parsed(value, [])
 
 
 def _unrecognized(kind: str, cause: str, body: bytes) -> errors.ApiError:
@@ -92,8 +103,8 @@ def _cannot_be(given: str, version: str, expected: str, cause: str) -> errors.Ap
 
 
 def decode_body(
-    expected: Expected,
-    parsed: content.Parsed,
+    expected: Representation,
+    parsed: Parsed,
     body: bytes,
     validation: FieldValidation,
     catalog: Catalog,
@@ -108,9 +119,10 @@ def decode_body(
     value = _check_type_meta(expected, parsed.value, body, catalog)
     decoded = _decode(expected, value)
     problems = [f'duplicate field "{path}"' for path in parsed.duplicates]
-    # Duplicates are found while a custom resource is parsed, before its schema is looked at.
     problems = (
-        [*decoded.problems, *problems] if expected.builtin else [*problems, *decoded.problems]
+        [*problems, *decoded.problems]
+        if expected.dialect.duplicates_first
+        else [*decoded.problems, *problems]
     )
     if problems and validation == "Strict":
         cause = f"strict decoding error: {', '.join(problems)}"
@@ -118,7 +130,7 @@ def decode_body(
     return DecodedBody(decoded.obj, problems if validation == "Warn" else [])
 
 
-def _decode(expected: Expected, value: Any) -> Decoded:
+def _decode(expected: Representation, value: Any) -> Decoded:
     resource = expected.resource
     try:
         return expected.codec.decode(value)
@@ -126,10 +138,10 @@ def _decode(expected: Expected, value: Any) -> Decoded:
         raise _cannot_be(resource.kind, resource.version, resource.kind, str(exc)) from exc
 
 
-def _check_type_meta(expected: Expected, value: Any, body: bytes, catalog: Catalog) -> Object:
+def _check_type_meta(expected: Representation, value: Any, body: bytes, catalog: Catalog) -> Object:
     """The body as an object, whose `apiVersion` and `kind` are right or left out."""
     kind = expected.resource.kind
-    if value is None and expected.builtin:
+    if value is None and expected.dialect.names_optional:
         return {}
     if value is not None and not isinstance(value, dict):
         cause = (
@@ -149,10 +161,10 @@ def _check_type_meta(expected: Expected, value: Any, body: bytes, catalog: Catal
     given, api_version = obj.get("kind") or "", obj.get("apiVersion") or ""
     if api_version.count("/") > 1:
         raise _unrecognized(kind, f"unexpected GroupVersion string: {api_version}", body)
-    if expected.builtin:
-        _check_builtin(expected.resource, given, api_version, catalog)
+    if expected.dialect.names_optional:
+        _check_known(expected.resource, given, api_version, catalog)
     else:
-        _check_custom(expected.resource, obj, body)
+        _check_exact(expected.resource, obj, body)
     return obj
 
 
@@ -168,7 +180,7 @@ def _describe(value: Any) -> str:
     return _scalar_name(value)
 
 
-def _check_builtin(resource: Resource, given: str, api_version: str, catalog: Catalog) -> None:
+def _check_known(resource: Resource, given: str, api_version: str, catalog: Catalog) -> None:
     kind, expected = given or resource.kind, resource.api_version
     version = api_version or expected
     if (kind, version) == (resource.kind, expected):
@@ -192,7 +204,7 @@ def _check_builtin(resource: Resource, given: str, api_version: str, catalog: Ca
     raise _cannot_be(kind, version.rpartition("/")[2], resource.kind, cause)
 
 
-def _check_custom(resource: Resource, value: Object, body: bytes) -> None:
+def _check_exact(resource: Resource, value: Object, body: bytes) -> None:
     kind, version = value.get("kind") or "", value.get("apiVersion") or ""
     if not kind:
         text = body.decode("utf-8", "replace")

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from kthena.local.apiserver import errors
-from kthena.local.apiserver.admission import bump_generation, metadata
+from kthena.local.apiserver.admission import bump_generation, ensure_metadata
 from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
 from kthena.machinery.conditions import format_time, parse_time
@@ -32,7 +32,7 @@ def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions)
     Raises:
         ApiError: 409, it is not.
     """
-    meta = metadata(obj)
+    meta = ensure_metadata(obj)
     if options.uid is not None and options.uid != meta["uid"]:
         cause = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record "
@@ -56,7 +56,7 @@ def plan_deletion(obj: Object, options: DeleteOptions, grace: Grace | None, now:
         if step is Step.NOTHING:
             return step
     set_policy_finalizers(obj, options)
-    pending = bool(metadata(obj).get("finalizers"))
+    pending = bool(ensure_metadata(obj).get("finalizers"))
     if graceful_s is not None:
         return Step.STORE if pending or graceful_s > 0 else Step.STORE_AND_REMOVE
     if pending:
@@ -74,7 +74,7 @@ def _begin_grace(
     obj: Object, options: DeleteOptions, grace: Grace, now: datetime
 ) -> tuple[Step, int | None]:
     """Set or shorten the grace period; the second value is the period where it was."""
-    meta = metadata(obj)
+    meta = ensure_metadata(obj)
     requested = options.grace_period_s
     if requested is not None and requested < 0:
         requested = 1
@@ -101,7 +101,7 @@ def _begin_grace(
 
 def _mark(obj: Object, now: datetime) -> None:
     """Mark an object that only waits for its finalizers."""
-    meta = metadata(obj)
+    meta = ensure_metadata(obj)
     if not is_terminating(obj) and meta.get("generation"):
         bump_generation(obj)
     if not is_terminating(obj) or parse_time(meta["deletionTimestamp"]) > now:
@@ -111,7 +111,7 @@ def _mark(obj: Object, now: datetime) -> None:
 
 def set_policy_finalizers(obj: Object, options: DeleteOptions) -> None:
     """Write the propagation policy as a finalizer."""
-    meta = metadata(obj)
+    meta = ensure_metadata(obj)
     before: list[Any] = list(meta.get("finalizers") or ())
     policy = _policy(before, options)
     after = [name for name in before if name not in (FINALIZER_ORPHAN, FINALIZER_FOREGROUND)]
@@ -143,6 +143,6 @@ def _policy(finalizers: list[Any], options: DeleteOptions) -> str:
 
 def is_finished(new: Object, old: Object) -> bool:
     """Whether an update leaves nothing that holds a terminating object back."""
-    if metadata(new).get("finalizers") or not is_terminating(old):
+    if ensure_metadata(new).get("finalizers") or not is_terminating(old):
         return False
-    return not metadata(old).get("deletionGracePeriodSeconds")
+    return not ensure_metadata(old).get("deletionGracePeriodSeconds")

@@ -13,17 +13,13 @@ from starlette.responses import Response
 
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.catalog import Catalog, GroupVersion
-from kthena.local.apiserver.content import MediaType, parse_accept
-from kthena.local.apiserver.kinds import STATUS_VERBS, Kind
+from kthena.local.apiserver.kinds import Kind, Subresource
+from kthena.local.apiserver.negotiation import MediaType, parse_accept
 from kthena.local.apiserver.replies import not_found_page, object_reply
 from kthena.machinery.objects import Object
+from kthena.machinery.resources import Resource
 
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
-_CUSTOM_VERBS: Final = (
-    *("delete", "deletecollection", "get", "list", "patch"),
-    *("create", "update", "watch"),
-)
 
 
 def api_versions(address: str) -> Object:
@@ -64,7 +60,7 @@ def resource_list_reply(catalog: Catalog, group: str, version: str) -> Response:
     """
     kinds = catalog.in_version(group, version)
     if not kinds:
-        if not group or any(kind.builtin for kind in catalog.in_group(group)):
+        if not group or catalog.is_builtin(group):
             raise errors.no_such_resource()
         return not_found_page()
     resources = [entry for kind in kinds for entry in _resources(kind)]
@@ -76,52 +72,43 @@ def resource_list_reply(catalog: Catalog, group: str, version: str) -> Response:
     )
 
 
-def _verbs(kind: Kind) -> Sequence[str]:
-    return kind.verbs if kind.builtin else _CUSTOM_VERBS
-
-
 def _resources(kind: Kind) -> list[Object]:
     entry: Object = {
         "name": kind.resource.plural,
-        "singularName": kind.singular,
+        "singularName": kind.names.singular,
         "namespaced": kind.resource.namespaced,
         "kind": kind.resource.kind,
-        "verbs": list(_verbs(kind)),
+        "verbs": list(kind.verbs),
     }
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
-    return [entry, *(_legacy_subresource(kind, name) for name in subresources(kind))]
+    if kind.names.short:
+        entry["shortNames"] = list(kind.names.short)
+    if kind.names.categories:
+        entry["categories"] = list(kind.names.categories)
+    return [entry, *(_legacy_subresource(kind, name) for name in kind.subresources)]
 
 
-def subresources(kind: Kind) -> list[str]:
-    """The names of a kind's subresources."""
-    offered = {"status": kind.status, "scale": kind.scale}
-    names = [name for name, rules in offered.items() if rules is not None]
-    return sorted([*names, *kind.other_subresources]) if kind.builtin else names
+def _answered_by(kind: Kind, subresource: Subresource | None) -> Resource:
+    """What a kind, or one of its subresources, answers with."""
+    other = subresource.representation if subresource is not None else None
+    return kind.resource if other is None else other.resource
 
 
-def _subresource_kind(kind: Kind, name: str) -> tuple[str, str, str]:
-    """The group, version and kind that a subresource answers with."""
-    if name == "scale":
-        return "autoscaling", "v1", "Scale"
-    if name == "binding":
-        return kind.resource.group, kind.resource.version, "Binding"
-    return kind.resource.group, kind.resource.version, kind.resource.kind
+def _is_elsewhere(resource: Resource, kind: Kind) -> bool:
+    """Whether a resource is of another group and version than a kind that answers with it."""
+    return resource.api_version != kind.resource.api_version
 
 
 def _legacy_subresource(kind: Kind, name: str) -> Object:
-    group, version, kind_name = _subresource_kind(kind, name)
+    subresource = kind.subresources[name]
+    answer = _answered_by(kind, subresource)
     entry: Object = {
         "name": f"{kind.resource.plural}/{name}",
         "singularName": "",
         "namespaced": kind.resource.namespaced,
     }
-    if name == "scale":
-        entry |= {"group": group, "version": version}
-    verbs = kind.other_subresources.get(name, STATUS_VERBS)
-    return {**entry, "kind": kind_name, "verbs": list(verbs)}
+    if _is_elsewhere(answer, kind):
+        entry |= {"group": answer.group, "version": answer.version}
+    return {**entry, "kind": answer.kind, "verbs": list(subresource.verbs)}
 
 
 def wants_aggregated(accept: str) -> bool:
@@ -167,31 +154,31 @@ def _aggregated_group(catalog: Catalog, name: str) -> Object:
 def _aggregated(kind: Kind) -> Object:
     entry: dict[str, Any] = {
         "resource": kind.resource.plural,
-        "responseKind": _response_kind(kind, ""),
+        "responseKind": _response_kind(kind, None),
         "scope": "Namespaced" if kind.resource.namespaced else "Cluster",
-        "singularResource": kind.singular,
-        "verbs": list(_verbs(kind)),
+        "singularResource": kind.names.singular,
+        "verbs": list(kind.verbs),
     }
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
-    names = subresources(kind)
-    if names:
+    if kind.names.short:
+        entry["shortNames"] = list(kind.names.short)
+    if kind.names.categories:
+        entry["categories"] = list(kind.names.categories)
+    if kind.subresources:
         entry["subresources"] = [
             {
                 "subresource": name,
-                "responseKind": _response_kind(kind, name),
-                "verbs": list(kind.other_subresources.get(name, STATUS_VERBS)),
+                "responseKind": _response_kind(kind, subresource),
+                "verbs": list(subresource.verbs),
             }
-            for name in names
+            for name, subresource in kind.subresources.items()
         ]
     return entry
 
 
-def _response_kind(kind: Kind, subresource: str) -> Object:
-    group, version, name = _subresource_kind(kind, subresource)
-    if kind.builtin and subresource != "scale":
+def _response_kind(kind: Kind, subresource: Subresource | None) -> Object:
+    answer = _answered_by(kind, subresource)
+    group, version = answer.group, answer.version
+    if kind.dialect.abbreviates_kinds and not _is_elsewhere(answer, kind):
         # Empty parts stand for those of the list.
         group, version = "", ""
-    return {"group": group, "version": version, "kind": name}
+    return {"group": group, "version": version, "kind": answer.kind}

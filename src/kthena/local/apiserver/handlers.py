@@ -5,7 +5,6 @@ method and the presence of a name decide the verb; what the API does not know ge
 replies.
 """
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -18,19 +17,19 @@ from kthena.local.apiserver.kinds import Kind
 from kthena.local.apiserver.options import Query
 from kthena.local.apiserver.replies import error_reply, not_found_page
 from kthena.local.apiserver.requests import ResourcePath, parse_resource_path
-from kthena.local.apiserver.verbs.call import Call, method_error, require_subresource
+from kthena.local.apiserver.verbs.call import ResourceCall, method_error, require_subresource
 from kthena.local.apiserver.verbs.deleting import delete, delete_collection
 from kthena.local.apiserver.verbs.patching import patch
 from kthena.local.apiserver.verbs.podverbs import create_binding, get_log
 from kthena.local.apiserver.verbs.reading import get, list_objects
-from kthena.local.apiserver.verbs.reviews import ACCESS_REVIEWS, SUBJECT_REVIEWS, create_review
 from kthena.local.apiserver.verbs.scaling import get_scale, patch_scale, update_scale
 from kthena.local.apiserver.verbs.watching import watch
 from kthena.local.apiserver.verbs.writing import create, update
+from kthena.telemetry.logging import get_logger
 
-_LOG: Final = logging.getLogger("kthena.local.apiserver")
+_LOG: Final = get_logger("local.apiserver")
 
-Handler = Callable[[Call], Awaitable[ASGIApp]]
+Handler = Callable[[ResourceCall], Awaitable[ASGIApp]]
 
 _COLLECTION: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -46,11 +45,7 @@ _VERBS: Final[dict[str, Handler]] = {
     "patch": patch,
     "delete": delete,
 }
-_SUBRESOURCES: Final[dict[tuple[str, str], Handler]] = {
-    ("status", "get"): get,
-    ("status", "update"): update,
-    ("status", "patch"): patch,
-    ("finalize", "update"): update,
+_SPECIAL_SUBRESOURCES: Final[dict[tuple[str, str], Handler]] = {
     ("scale", "get"): get_scale,
     ("scale", "update"): update_scale,
     ("scale", "patch"): patch_scale,
@@ -78,7 +73,7 @@ class ResourceApp:
             response = error_reply(errors.bad_request("the object is nested too deeply"))
         except Exception:  # noqa: BLE001 - a connection task: what nobody foresaw is logged
             # A request that fails in a way nobody foresaw must not take the connection along.
-            _LOG.exception("request failed", extra={"fields": {"path": scope["path"]}})
+            _LOG.exception("request failed", path=scope["path"])
             response = error_reply(errors.internal_error("see the log of the server"))
         await response(scope, receive, send)
 
@@ -91,19 +86,18 @@ class ResourceApp:
         if kind is None:
             return self._unknown(path)
         if not _is_place_of(path, kind, request.method):
-            if kind.builtin:
+            if kind.dialect.generic_errors:
                 raise errors.no_such_resource()
             return not_found_page()
         query = Query(request.scope["query_string"].decode("latin-1"))
-        call = Call(self._core, request, path, kind, query, warnings)
+        call = ResourceCall(self._core, request, path, kind, query, warnings)
         if kind.deprecation:
             warnings.append(kind.deprecation)
         return await _find_handler(call)(call)
 
     def _unknown(self, path: ResourcePath) -> ASGIApp:
         """A resource that is not served: the API tells its own groups from foreign ones."""
-        kinds = self._core.catalog.in_group(path.group)
-        if any(kind.builtin for kind in kinds):
+        if self._core.catalog.is_builtin(path.group):
             raise errors.no_such_resource()
         return not_found_page()
 
@@ -116,11 +110,11 @@ def _is_place_of(path: ResourcePath, kind: Kind, method: str) -> bool:
         return not path.namespace
     if path.namespace:
         return True
-    # Over all namespaces there are only lists; for built-in kinds, other methods are refused.
-    return not path.name and (kind.builtin or method == "GET")
+    # Over all namespaces there are only lists; other methods are refused, or the path is unknown.
+    return not path.name and (kind.dialect.generic_errors or method == "GET")
 
 
-def _find_handler(call: Call) -> Handler:
+def _find_handler(call: ResourceCall) -> Handler:
     """The verb of a request.
 
     Raises:
@@ -129,16 +123,16 @@ def _find_handler(call: Call) -> Handler:
     path, kind, method = call.path, call.kind, call.request.method
     if path.subresource:
         verb = _SUBRESOURCE.get(method, method.lower())
-        require_subresource(call, verb)
-        return _SUBRESOURCES[path.subresource, verb]
+        subresource = require_subresource(call, verb)
+        if subresource.strategy is not None:
+            return _VERBS[verb]
+        return _SPECIAL_SUBRESOURCES[path.subresource, verb]
     verb = (_OBJECT if path.name else _COLLECTION).get(method, "")
     if verb == "list" and call.query.flag("watch"):
         verb = "watch"
     elsewhere = kind.resource.namespaced and not path.namespace
-    if not kind.builtin and not path.name and method in ("PUT", "PATCH"):
+    if not kind.dialect.generic_errors and not path.name and method in ("PUT", "PATCH"):
         raise errors.bad_request("name must be provided")
-    if kind.resource in (ACCESS_REVIEWS, SUBJECT_REVIEWS) and verb == "create":
-        return create_review
     if verb not in kind.verbs or (elsewhere and verb not in ("list", "watch")):
         raise method_error(call, verb or method.lower())
     return _VERBS[verb]

@@ -1,24 +1,26 @@
 """What the server must know of a kind to serve it.
 
-A `Kind` is one resource in one version. What is particular to it is in a `Codec` (which JSON is an
-object of the kind), a `Strategy` (what a write may do) and a `TablePrinter`; everything else in this
-package treats all kinds alike. Built-in kinds are made in `builtins`, those of CRDs in
-`customresources`.
+A `Kind` is one resource in one version. What is particular to it is in a `Representation` (which
+JSON is an object of the kind), a `Strategy` (what a write may do), a `TablePrinter` and its
+subresources; everything else in this package treats all kinds alike. Built-in kinds are made in
+`builtins`, those of CRDs in `customresources`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kthena.local.apiserver.codec import Codec
-from kthena.local.apiserver.mediatypes import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from kthena.local.apiserver.dialect import Dialect
 from kthena.local.apiserver.options import DeleteOptions
 from kthena.local.apiserver.store import NO_FIELDS, Entry, encode
 from kthena.machinery.fields import ErrorList
 from kthena.machinery.objects import Object
 from kthena.machinery.resources import Resource
+from kthena.machinery.schema.scale import ScalePaths
+from kthena.machinery.schema.topology import Topology
 
 ALL_VERBS: Final = (
     *("create", "delete", "deletecollection"),
@@ -76,12 +78,46 @@ class TablePrinter(Protocol):
         ...
 
 
-class ScalePaths(NamedTuple):
-    """Where the scale subresource finds its values; the selector is text or a LabelSelector."""
+class Representation(NamedTuple):
+    """What is sent and answered at a path: objects of a kind, or what a subresource takes."""
 
-    replicas: str = "spec.replicas"
-    status_replicas: str = "status.replicas"
-    selector: str = ""
+    resource: Resource
+    codec: Codec
+    schema: Topology
+    """How its values merge."""
+
+    dialect: Dialect
+    component: str
+    """The name of the schema in OpenAPI documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A part of the objects of a kind that has a path of its own.
+
+    One with a `strategy` is read and written as the object itself, and the strategy says what a
+    write may change; any other has handlers of its own.
+    """
+
+    verbs: tuple[str, ...] = STATUS_VERBS
+    strategy: Strategy | None = None
+    representation: Representation | None = None
+    """What is sent and answered, where that is no object of the kind."""
+
+    check: Callable[[Object], ErrorList] | None = None
+    """What is wrong with what is sent, where that is more than the object will say."""
+
+    scale: ScalePaths | None = None
+    """Where the object keeps what a Scale shows; the selector is text or a LabelSelector."""
+
+
+class Names(NamedTuple):
+    """What a kind is called, apart from its resource. An empty `list_kind` is the usual one."""
+
+    singular: str
+    short: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    list_kind: str = ""
 
 
 class Step(Enum):
@@ -94,7 +130,23 @@ class Step(Enum):
 
 
 DeletionPlanner: TypeAlias = Callable[[Object, DeleteOptions, datetime], Step]
-"""Decides what a deletion does, and marks the object."""
+"""Decides what a deletion does, and marks the object; raises ApiError where it is not allowed."""
+
+
+class DeletionRules(NamedTuple):
+    """How the objects of a kind end."""
+
+    plan: DeletionPlanner | None = None
+    """What a deletion does, where that is special."""
+
+    holds: Callable[[Object], bool] | None = None
+    """Whether a terminating object without finalizers still has to stay."""
+
+    returns_object: bool = False
+    """Whether the reply to a deletion is the object, where other kinds answer with a Status."""
+
+
+USUAL_DELETION: Final = DeletionRules()
 
 
 class Conversion(NamedTuple):
@@ -104,26 +156,30 @@ class Conversion(NamedTuple):
     from_stored: Callable[[Object], Object]
 
 
+class Refresh(NamedTuple):
+    """Brings objects that were stored under another schema into the form in which they are stored now.
+
+    It is for those of the revision `until` and before; later ones need it no more.
+    """
+
+    apply: Callable[[Object], Object]
+    until: int
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One served resource in one version.
 
-    `bucket` is where its objects are stored; versions of a resource share it. `status` and `scale`
-    are given where those subresources are served.
+    `bucket` is where its objects are stored; versions of a resource share it.
     """
 
-    resource: Resource
-    codec: Codec
+    representation: Representation
     strategy: Strategy
     printer: TablePrinter
-    singular: str
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
+    names: Names
     verbs: tuple[str, ...] = ALL_VERBS
-    status: Strategy | None = None
-    scale: ScalePaths | None = None
-    other_subresources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Subresources with a handler of their own, and their verbs."""
+    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    """By name, in the order in which discovery tells them."""
 
     selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
     """Fields that are kept for field selectors, apart from name and namespace. Versions share them."""
@@ -133,27 +189,16 @@ class Kind:
 
     bucket: str = ""
     conversion: Conversion | None = None
-    builtin: bool = True
-    list_kind: str = ""
-    """The kind of lists, where that is not the usual one."""
-
+    refresh: Refresh | None = None
     open_api_schema: Object | None = None
     """The schema of a custom resource as its CRD has it."""
-
-    returns_deleted: bool = False
-    """Whether the reply to a deletion is the object, where other kinds answer with a Status."""
 
     errors_as: Resource | None = None
     """The resource that errors name, where it is another one."""
 
-    deletion: "DeletionPlanner | None" = None
-    """How the kind is deleted, where that is special."""
-
-    holds: Callable[[Object], bool] | None = None
-    """Whether a terminating object without finalizers still has to stay."""
-
-    merge_schema: str = ""
-    """The OpenAPI component that tells a strategic merge patch how lists merge; empty: no such patch."""
+    deletion: DeletionRules = USUAL_DELETION
+    create: Callable[[Object], Object] | None = None
+    """Answers a creation, for a kind whose objects are not stored."""
 
     closed: str = ""
     """Why no new objects are taken; empty where they are."""
@@ -161,43 +206,48 @@ class Kind:
     deprecation: str = ""
     """Sent as a warning with each reply of a deprecated version."""
 
-    refresh: Callable[[Object], Object] | None = None
-    """Brings an object that was stored under another schema into the form of this version."""
-
-    fresh_after: int = 0
-    """Objects of later revisions need no refreshing."""
-
     _prefix: bytes = field(init=False, repr=False, default=b"")
 
     def __post_init__(self) -> None:
         """Work out what is constant."""
         if not self.bucket:
             object.__setattr__(self, "bucket", str(self.resource))
-        names = (
-            f'"kind":"{self.resource.kind}","apiVersion":"{self.resource.api_version}",'
-            if self.builtin
-            else f'"apiVersion":"{self.resource.api_version}","kind":"{self.resource.kind}",'
-        )
+        values = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
+        names = "".join(f'"{name}":"{values[name]}",' for name in self.dialect.type_meta)
         object.__setattr__(self, "_prefix", b"{" + names.encode())
+
+    @property
+    def resource(self) -> Resource:
+        """The resource that is served."""
+        return self.representation.resource
+
+    @property
+    def codec(self) -> Codec:
+        """Which JSON is an object of the kind."""
+        return self.representation.codec
+
+    @property
+    def schema(self) -> Topology:
+        """How the values of an object merge."""
+        return self.representation.schema
+
+    @property
+    def dialect(self) -> Dialect:
+        """How requests are read and replies written."""
+        return self.representation.dialect
 
     @property
     def list_kind_name(self) -> str:
         """The `kind` of a list of its objects."""
-        return self.list_kind or self.resource.list_kind
-
-    @property
-    def patch_types(self) -> tuple[str, ...]:
-        """The content types of patches that the kind takes."""
-        plain = (JSON_PATCH, MERGE_PATCH)
-        return (*plain, STRATEGIC_PATCH) if self.merge_schema else plain
+        return self.names.list_kind or self.resource.list_kind
 
     def encoded(self, entry: Entry) -> bytes:
         """The object as a client of this version gets it."""
         return self._prefix + self._data(entry)[1:]
 
     def encoded_item(self, entry: Entry) -> bytes:
-        """The object as an item of a list: built-in kinds leave the names to the list."""
-        return self._data(entry) if self.builtin else self.encoded(entry)
+        """The object as an item of a list, which may have the names for all of them."""
+        return self.encoded(entry) if self.dialect.named_items else self._data(entry)
 
     def _data(self, entry: Entry) -> bytes:
         if self.conversion is None and not self._is_stale(entry):
@@ -205,14 +255,26 @@ class Kind:
         return encode(self.read(entry))
 
     def _is_stale(self, entry: Entry) -> bool:
-        return self.refresh is not None and entry.revision <= self.fresh_after
+        return self.refresh is not None and entry.revision <= self.refresh.until
+
+    def read_stored(self, entry: Entry) -> Object:
+        """The object in the form in which it is stored now, to be changed at will.
+
+        Whoever stores an object anew, under a revision that is no longer refreshed, reads it so.
+        """
+        obj = entry.decode()
+        return self.refresh.apply(obj) if self.refresh and self._is_stale(entry) else obj
 
     def read(self, entry: Entry) -> Object:
-        """The stored object in the form of this version, to be changed at will."""
-        obj = entry.decode()
-        if self.refresh is not None and self._is_stale(entry):
-            return self.refresh(obj)
+        """The object in the form of this version, to be changed at will."""
+        obj = self.read_stored(entry)
         return obj if self.conversion is None else self.conversion.from_stored(obj)
+
+    def at_revision(self, entry: Entry, revision: int) -> Entry:
+        """The entry with another `resourceVersion`: the one at which a watcher lost sight of it."""
+        obj = self.read_stored(entry)
+        obj["metadata"]["resourceVersion"] = str(revision)
+        return replace(entry, revision=revision, data=encode(obj))
 
     def field_label(self, name: str) -> str | None:
         """The stored name of a field that a selector names; None where the kind does not offer it."""

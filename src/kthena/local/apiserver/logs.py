@@ -52,10 +52,6 @@ class LogSources:
         """Ask `source` for the logs of pods on `node` from here on."""
         self._sources[node] = source
 
-    def unregister(self, node: str) -> None:
-        """Forget a node."""
-        self._sources.pop(node, None)
-
     def find(self, node: str) -> LogSource | None:
         """The source of a node."""
         return self._sources.get(node)

@@ -1,6 +1,10 @@
-"""Media types of patches."""
+"""Media types of bodies and of patches."""
 
 from typing import Final
+
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -16,7 +16,6 @@ import msgspec
 
 from kthena.api.openapi import component_for, kubernetes_release, load_components
 from kthena.local.apiserver.catalog import Catalog, GroupVersion
-from kthena.local.apiserver.discovery import subresources
 from kthena.local.apiserver.kinds import Kind
 from kthena.machinery.objects import Object
 
@@ -102,25 +101,17 @@ def _document(at: GroupVersion, kinds: list[Kind]) -> Object:
     }
 
 
-def component_name(kind: Kind) -> str:
-    """The name of the schema of a kind."""
-    if kind.merge_schema:
-        return kind.merge_schema
-    reversed_group = ".".join(reversed(kind.resource.group.split(".")))
-    return f"{reversed_group}.{kind.resource.version}.{kind.resource.kind}"
-
-
 def _add_schemas(kind: Kind, schemas: dict[str, Any]) -> str:
     """Add the schema of a kind, of its list, and all that they refer to; the result is its name."""
-    name = component_name(kind)
+    name = kind.representation.component
     resource = kind.resource
-    if kind.builtin:
+    if kind.open_api_schema is None:
         _add(name, schemas)
         # A kind whose fields nobody describes; a reference to it must lead somewhere.
         unknown = {"x-kubernetes-group-version-kind": [_gvk(kind, resource.kind)]}
         schemas.setdefault(name, {"type": "object", **unknown})
     else:
-        schemas[name] = _custom_schema(kind)
+        schemas[name] = _custom_schema(kind, kind.open_api_schema)
         _add(_OBJECT_META, schemas)
     if "list" in kind.verbs:
         schemas[f"{name}List"] = component_for(
@@ -156,9 +147,9 @@ def _gvk(kind: Kind, name: str) -> Object:
     return {"group": kind.resource.group, "kind": name, "version": kind.resource.version}
 
 
-def _custom_schema(kind: Kind) -> Object:
+def _custom_schema(kind: Kind, declared: Object) -> Object:
     """The schema of a custom resource with the fields that all objects have."""
-    schema = dict(kind.open_api_schema or {})
+    schema = dict(declared)
     properties = dict(schema.get("properties") or {})
     properties |= {
         "apiVersion": {"type": "string"},
@@ -196,7 +187,7 @@ def _paths(kind: Kind, schema: str, base: str) -> Iterator[tuple[str, Object]]:
     item = operations.item()
     if item:
         yield f"{scope}/{plural}/{{name}}", item
-    for name in subresources(kind):
+    for name in kind.subresources:
         yield f"{scope}/{plural}/{{name}}/{name}", operations.subresource(name)
 
 
@@ -226,7 +217,7 @@ class _Operations:
 
     def subresource(self, name: str) -> Object:
         """The operations on a subresource."""
-        verbs = self._kind.other_subresources.get(name, ("get", "patch", "update"))
+        verbs = self._kind.subresources[name].verbs
         methods = {"get": "get", "create": "post", "update": "put", "patch": "patch"}
         return {methods[verb]: self.operation(verb, _WRITE_PARAMETERS) for verb in verbs}
 
@@ -253,6 +244,8 @@ class _Operations:
         if verb in ("create", "update"):
             operation["requestBody"] = {"content": {"*/*": content["application/json"]}}
         if verb == "patch":
-            types = {media: {"schema": {"type": "object"}} for media in self._kind.patch_types}
+            types = {
+                media: {"schema": {"type": "object"}} for media in self._kind.dialect.patch_types
+            }
             operation["requestBody"] = {"content": types}
         return operation

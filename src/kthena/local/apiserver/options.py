@@ -15,7 +15,7 @@ from kthena.local.apiserver.gotypes import decoder_for
 from kthena.local.apiserver.mediatypes import APPLY_PATCH
 from kthena.machinery.fields import ErrorList, ErrorType, FieldError
 from kthena.machinery.gotext import parse_int, quote
-from kthena.machinery.metadata import validate_field_manager
+from kthena.machinery.metadata import default_field_manager, validate_field_manager
 from kthena.machinery.selectors import (
     FieldSelector,
     LabelSelector,
@@ -101,18 +101,20 @@ class ListOptions:
     continue_token: str = ""
     timeout_s: int = 0
 
-    @property
-    def selects(self) -> bool:
-        """Whether a selector narrows the result."""
-        return not (self.labels.empty and self.fields.empty)
-
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a create, an update or a patch."""
+    """The options of a create, an update or a patch.
+
+    `field_manager` is who owns the fields that the write sets: what a request names, else the name
+    that its client goes by; empty for the server's own writes. `force` takes fields from other
+    managers, and is for server-side apply alone.
+    """
 
     dry_run: bool = False
     field_validation: FieldValidation = "Warn"
+    field_manager: str = ""
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,9 @@ def _check_watch(match: str, token: str, *, initial: bool | None) -> ErrorList:
     return problems
 
 
-def parse_write_options(query: Query, kind: str, patch_type: str = "") -> WriteOptions:
+def parse_write_options(
+    query: Query, kind: str, user_agent: str, patch_type: str = ""
+) -> WriteOptions:
     """The options of a write; `kind` is the name of the options, for instance `PatchOptions`.
 
     Raises:
@@ -242,7 +246,12 @@ def parse_write_options(query: Query, kind: str, patch_type: str = "") -> WriteO
         chosen = "Strict"
     elif validation == "Ignore":
         chosen = "Ignore"
-    return WriteOptions(bool(dry_run), chosen)
+    return WriteOptions(
+        dry_run=bool(dry_run),
+        field_validation=chosen,
+        field_manager=manager or default_field_manager(user_agent),
+        force=query.flag("force") or False,
+    )
 
 
 def _check_dry_run(values: Sequence[str]) -> ErrorList:

@@ -120,12 +120,12 @@ class Registry:
             raise errors.forbidden(kind.resource, name_of(obj), kind.closed)
         write = write or Write()
         write.warn(admission.drop_repeated_owners(obj))
-        prefix = admission.metadata(obj).get("generateName")
+        prefix = admission.ensure_metadata(obj).get("generateName")
         generated = bool(prefix) and not name_of(obj)
         for _ in range(_NAME_ATTEMPTS if generated else 1):
             if generated:
                 name = admission.generate_name(str(prefix), self._random.choice)
-                admission.metadata(obj)["name"] = name
+                admission.ensure_metadata(obj)["name"] = name
             try:
                 return self._create(kind, obj, write)
             except KeyExistsError:
@@ -192,15 +192,15 @@ class Registry:
         self._check_version(kind, strategy, new, entry)
         admission.prepare_update(kind, strategy, new, old)
         write.warn(strategy.warnings(new, old))
-        stored = kind.stored(new)
-        if deletion.is_finished(new, old) and not (kind.holds and kind.holds(new)):
+        stored, holds = kind.stored(new), kind.deletion.holds
+        if deletion.is_finished(new, old) and not (holds and holds(new)):
             if not write.dry_run:
-                self.store.delete(kind.bucket, entry)
+                self._remove(kind, entry)
             return Written(_unstored(stored), created=False)
         return Written(self._replace(kind, stored, entry, dry_run=write.dry_run), created=False)
 
     def _create_on_update(self, kind: Kind, key: Key, obj: Object, write: Write) -> Written:
-        meta = admission.metadata(obj)
+        meta = admission.ensure_metadata(obj)
         if meta.get("uid"):
             cause = _uid_mismatch(kind, key, str(meta["uid"]), "")
             raise errors.conflict(kind.resource, key.name, cause)
@@ -209,7 +209,7 @@ class Registry:
         return Written(self.create(kind, obj, key.namespace, write), created=True)
 
     def _check_version(self, kind: Kind, strategy: Strategy, new: Object, entry: Entry) -> None:
-        meta = admission.metadata(new)
+        meta = admission.ensure_metadata(new)
         version = str(meta.get("resourceVersion") or "")
         if version and parse_version(version) != entry.revision:
             raise errors.conflict(kind.resource, entry.key.name)
@@ -234,11 +234,9 @@ class Registry:
             ApiError: it is missing, may not be deleted, or is not the one of the preconditions.
         """
         entry = self.get(kind, key)
-        if kind.bucket == _NAMESPACE_BUCKET and key.name in admission.IMMORTAL_NAMESPACES:
-            raise errors.forbidden(kind.resource, key.name, "this namespace may not be deleted")
-        obj = entry.decode()
+        obj = kind.read_stored(entry)
         deletion.check_preconditions(kind.resource, obj, options)
-        plan = kind.deletion or deletion.plan_ungraceful
+        plan = kind.deletion.plan or deletion.plan_ungraceful
         step = plan(obj, options, self.now())
         if step is Step.NOTHING:
             return Deleted(entry, gone=False)
@@ -249,7 +247,11 @@ class Registry:
             return Deleted(final, gone=False)
         if options.dry_run:
             return Deleted(final, gone=True)
-        return Deleted(self.store.delete(kind.bucket, final), gone=True)
+        return Deleted(self._remove(kind, final), gone=True)
+
+    def _remove(self, kind: Kind, entry: Entry) -> Entry:
+        """Remove an object; watchers see its final state as a read would have shown it."""
+        return self.store.delete(kind.bucket, entry, kind.read_stored(entry))
 
     def _uid(self) -> str:
         return str(UUID(int=self._random.getrandbits(128), version=4))
@@ -283,9 +285,7 @@ def _unstored(obj: Object) -> Entry:
 
 def _uid_mismatch(kind: Kind, key: Key, wanted: str, found: str) -> str:
     """The cause in etcd's words, which reach the client."""
-    prefix = (
-        kind.resource.plural if kind.builtin else f"{kind.resource.group}/{kind.resource.plural}"
-    )
+    prefix = kind.dialect.key_prefix(kind.resource)
     return (
         f"StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key.path}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: "

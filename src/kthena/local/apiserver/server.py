@@ -69,10 +69,6 @@ class ApiServer:
         """Get the logs of pods on `node` from `source`."""
         self.core.logs.register(node, source)
 
-    def unregister_log_source(self, node: str) -> None:
-        """Forget where the logs of pods on `node` are; a node that is not known is no error."""
-        self.core.logs.unregister(node)
-
     async def start(self) -> None:
         """Bind and serve; requests are answered from here on.
 

@@ -7,8 +7,9 @@ answers lists at an earlier revision by undoing what came later. A bucket holds 
 resource (`deployments.apps`), whatever their version.
 
 All methods are synchronous and are called from one event loop, so reading an entry and replacing it
-is atomic; `expected` makes the caller say what it has read all the same. `_commit` is the only place
-where state changes, and is where a durable log belongs.
+is atomic; `expected` makes the caller say what it has read all the same. Objects and revisions change
+in `_commit` only, which is where a durable log belongs; `reindex` replaces no more than the selectable
+fields beside them, which follow from the objects.
 """
 
 from bisect import bisect_left, bisect_right
@@ -229,6 +230,8 @@ class Store:
 
     def delete(self, bucket: str, expected: Entry, final: Object | None = None) -> Entry:
         """Remove the object that `expected` is; the result is its final state, at a new revision.
+
+        That state is `final`, or else what is stored, unchanged.
 
         Raises:
             RevisionConflictError: the object has changed since, or is gone.

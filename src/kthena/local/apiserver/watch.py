@@ -10,11 +10,11 @@ kube-apiserver, so that nobody waits for it.
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kthena.local.apiserver.options import ListOptions
-from kthena.local.apiserver.store import Change, ChangeType, Entry, encode
+from kthena.local.apiserver.store import Change, ChangeType, Entry
 from kthena.machinery.objects import Object
 from kthena.machinery.selectors import FieldSelector, LabelSelector
 
@@ -24,10 +24,15 @@ MAX_QUEUE_BYTES: Final = 32 * 1024 * 1024
 
 
 class WatchEvent(NamedTuple):
-    """An event of one watcher; the type is that of the wire."""
+    """An event of one watcher; the type is that of the wire.
+
+    `lost_at` is the revision at which the object left the selection, 0 where it did not: the event
+    shows the state before, at that revision.
+    """
 
     type: str
     entry: Entry
+    lost_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +70,8 @@ class Selection:
         if is_wanted:
             return WatchEvent("MODIFIED" if was_wanted else "ADDED", change.entry)
         if was_wanted and change.previous is not None:
-            return WatchEvent("DELETED", at_revision(change.previous, change.revision))
+            return WatchEvent("DELETED", change.previous, change.revision)
         return None
-
-
-def at_revision(entry: Entry, revision: int) -> Entry:
-    """The entry with another `resourceVersion`: the one at which a watcher lost sight of it."""
-    obj: Object = entry.decode()
-    obj["metadata"]["resourceVersion"] = str(revision)
-    return replace(entry, revision=revision, data=encode(obj))
 
 
 class Watcher:

@@ -48,7 +48,6 @@ TURNS = "@turns"
 """The name in a scope of a list whose one item is how many turns all loops may still take."""
 
 _MISSING = object()
-_TYPE_VALUES = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
 
 
 def build(tree: Expr, functions: FunctionTable) -> Evaluate:

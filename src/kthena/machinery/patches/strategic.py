@@ -1,24 +1,21 @@
 """Strategic merge patch: a merge patch that merges lists by key, and obeys directives.
 
-How a list merges is said by the OpenAPI schema of the kind: `x-kubernetes-patch-strategy` (`merge`,
-`replace`, `retainKeys`) and `x-kubernetes-patch-merge-key`. As in the API server, list-type and
-list-map-keys have no say here: ports merge by containerPort alone. Results and error texts are those
-of apimachinery's StrategicMergePatch. Directives: `$patch` (replace, delete), `$retainKeys`,
-`$setElementOrder/FIELD`, `$deleteFromPrimitiveList/FIELD`.
+How a list merges is said by the schema of the kind: its patch strategy (`merge`, `replace`,
+`retainKeys`) and merge key. As in the API server, list-type and list-map-keys have no say here: ports
+merge by containerPort alone. Results and error texts are those of apimachinery's
+StrategicMergePatch. Directives: `$patch` (replace, delete), `$retainKeys`, `$setElementOrder/FIELD`,
+`$deleteFromPrimitiveList/FIELD`. What is given stays as it is: the merge changes copies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kthena.machinery.objects import Object, copy_json
+from kthena.machinery.schema.topology import Topology
 
 _DIRECTIVE = "$patch"
 _RETAIN_KEYS = "$retainKeys"
 _DELETE_PREFIX = "$deleteFromPrimitiveList"
 _ORDER_PREFIX = "$setElementOrder"
-
-Schema = Mapping[str, Any]
-Resolve = Callable[[str], Schema]
 
 
 class StrategicMergeError(ValueError):
@@ -29,174 +26,157 @@ class StrategicMergeError(ValueError):
         self.status = status
 
 
-def apply_strategic_merge_patch(
-    document: Object, patch: Any, schema: Schema, resolve: Resolve
-) -> Object:
+def apply_strategic_merge_patch(document: Object, patch: Any, schema: Topology) -> Object:
     """The document with the patch merged in as the schema says.
 
     Args:
         document: the object to patch.
         patch: the decoded patch.
-        schema: the OpenAPI v3 schema of the object's kind.
-        resolve: gives the schema that a `$ref` names.
+        schema: that of the object's kind.
 
     Raises:
         StrategicMergeError: the patch is malformed, or does not fit the schema.
     """
     if not isinstance(patch, dict):
         raise StrategicMergeError("invalid JSON document", 400)
-    return _Merger(resolve).merge_map(copy_json(document), copy_json(patch), schema)
+    return _merge_map(copy_json(document), copy_json(patch), schema)
 
 
 class _Field(NamedTuple):
     """What the schema says of one field: its own schema, strategy and merge key."""
 
-    schema: Schema
+    schema: Topology
     strategy: str
     merge_key: str
 
 
-class _Merger:
-    """The merge of copies that it owns: originals and patches are changed on the way."""
+def _merge_map(original: Object, patch: Object, schema: Topology) -> Object:
+    if _DIRECTIVE in patch:
+        return _apply_map_directive(patch)
+    _apply_retain_keys(original, patch)
+    for key in [key for key in patch if key.startswith(_ORDER_PREFIX)]:
+        _merge_ordered_list(original, patch, key, schema)
+    for key, value in patch.items():
+        name, deletes = key, key.startswith(_DELETE_PREFIX)
+        if deletes:
+            name = _field_of(key, _DELETE_PREFIX)
+        _merge_field(original, name, value, schema, deletes=deletes)
+    return original
 
-    def __init__(self, resolve: Resolve) -> None:
-        self._resolve = resolve
 
-    def merge_map(self, original: Object, patch: Object, schema: Schema) -> Object:
-        if _DIRECTIVE in patch:
-            return _apply_map_directive(patch)
-        _apply_retain_keys(original, patch)
-        for key in [key for key in patch if key.startswith(_ORDER_PREFIX)]:
-            self._merge_ordered_list(original, patch, key, schema)
-        for key, value in patch.items():
-            name, deletes = key, key.startswith(_DELETE_PREFIX)
-            if deletes:
-                name = _field_of(key, _DELETE_PREFIX)
-            self._merge_field(original, name, value, schema, deletes=deletes)
-        return original
+def _merge_field(
+    original: Object, name: str, value: Any, schema: Topology, *, deletes: bool
+) -> None:
+    if value is None:
+        original.pop(name, None)
+        return
+    current: Any = original.get(name)
+    if name not in original or type(current) is not type(value):
+        if not deletes:
+            _put(original, name, _without_nulls(value))
+    elif isinstance(value, dict):
+        field = _field(schema, name)
+        if field.strategy != "replace":
+            value = _merge_map(current, value, field.schema)
+        original[name] = value
+    elif isinstance(value, list):
+        field = _list_field(schema, name)
+        if deletes or field.strategy == "merge":
+            value = _merge_list(current, value, field, deletes=deletes)
+        original[name] = value
+    else:
+        original[name] = value
 
-    def _merge_field(
-        self, original: Object, name: str, value: Any, schema: Schema, *, deletes: bool
-    ) -> None:
-        if value is None:
-            original.pop(name, None)
-            return
-        current: Any = original.get(name)
-        if name not in original or type(current) is not type(value):
-            if not deletes:
-                _put(original, name, _without_nulls(value))
-        elif isinstance(value, dict):
-            field = self._field(schema, name)
-            if field.strategy != "replace":
-                value = self.merge_map(current, value, field.schema)
-            original[name] = value
-        elif isinstance(value, list):
-            field = self._list_field(schema, name)
-            if deletes or field.strategy == "merge":
-                value = self._merge_list(current, value, field, deletes=deletes)
-            original[name] = value
-        else:
-            original[name] = value
 
-    # --- lists ------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------
 
-    def _merge_list(
-        self, current: list[Any], patch: list[Any], field: _Field, *, deletes: bool = False
-    ) -> list[Any]:
-        if not current and not patch:
-            return current
-        merge_key = field.merge_key
-        if _element_type(current, patch) is not dict:
-            if deletes:
-                return [entry for entry in current if not _contains(patch, entry)]
-            merged: list[Any] = []
-            for entry in current + patch:
-                if not _contains(merged, entry):
-                    merged.append(entry)
-            merge_key = ""
-        else:
-            if not merge_key:
-                raise StrategicMergeError("cannot merge lists without merge key for struct")
-            current, patch = _apply_list_directives(current, patch, merge_key)
-            merged = self._merge_by_key(current, patch, field)
-        return _ordered(merged, patch, current, merge_key)
 
-    def _merge_by_key(self, current: list[Any], patch: list[Any], field: _Field) -> list[Any]:
-        merged = list(current)
-        for entry in patch:
-            value = _key_value(entry, field.merge_key)
-            index = _index_by_key(merged, field.merge_key, value)
-            if index >= 0:
-                merged[index] = self.merge_map(merged[index], entry, field.schema)
-            else:
+def _merge_list(
+    current: list[Any], patch: list[Any], field: _Field, *, deletes: bool = False
+) -> list[Any]:
+    if not current and not patch:
+        return current
+    merge_key = field.merge_key
+    if _element_type(current, patch) is not dict:
+        if deletes:
+            return [entry for entry in current if not _contains(patch, entry)]
+        merged: list[Any] = []
+        for entry in current + patch:
+            if not _contains(merged, entry):
                 merged.append(entry)
-        return merged
-
-    def _merge_ordered_list(
-        self, original: Object, patch: Object, key: str, schema: Schema
-    ) -> None:
-        """Merge the list that an order directive belongs to, and take both out of the patch."""
-        order = patch.pop(key)
-        if not isinstance(order, list):
-            raise _wrong_type(list, order)
-        name = _field_of(key, _ORDER_PREFIX)
-        current, change = original.get(name), patch.get(name)
-        for value, present in ((current, name in original), (change, name in patch)):
-            if present and not isinstance(value, list):
-                raise _wrong_type(list, value)
-        field = self._list_field(schema, name)
-        _check_order(change or [], order, field.merge_key)
-        if name in original and name in patch:
-            merged = change or []
-            if field.strategy == "merge":
-                merged = self._merge_list(list(current or ()), list(change or ()), field)
-        elif name in original:
-            merged = current or []
-        elif name in patch:
-            merged = _without_directives(change or [])
-        else:
-            return
-        if _element_type(current or [], change or []) is dict and not field.merge_key:
+        merge_key = ""
+    else:
+        if not merge_key:
             raise StrategicMergeError("cannot merge lists without merge key for struct")
-        original[name] = _ordered(merged, order, current or [], field.merge_key)
-        patch.pop(name, None)
+        current, patch = _apply_list_directives(current, patch, merge_key)
+        merged = _merge_by_key(current, patch, field)
+    return _ordered(merged, patch, current, merge_key)
 
-    # --- schema -----------------------------------------------------------------------------
 
-    def _list_field(self, schema: Schema, name: str) -> _Field:
-        field = self._field(schema, name)
-        items = self._expanded(field.schema).get("items")
-        if not isinstance(items, Mapping):
-            kind = self._expanded(schema).get("type", "object")
-            raise StrategicMergeError(f"expected slice or array type, but got: {kind}")
-        return field._replace(schema=items)
+def _merge_by_key(current: list[Any], patch: list[Any], field: _Field) -> list[Any]:
+    merged = list(current)
+    for entry in patch:
+        value = _key_value(entry, field.merge_key)
+        index = _index_by_key(merged, field.merge_key, value)
+        if index >= 0:
+            merged[index] = _merge_map(merged[index], entry, field.schema)
+        else:
+            merged.append(entry)
+    return merged
 
-    def _field(self, schema: Schema, name: str) -> _Field:
-        properties = self._expanded(schema).get("properties")
-        if not isinstance(properties, Mapping):
-            raise StrategicMergeError(
-                "merging an object in json but data type is not struct, instead is: map"
-            )
-        field = properties.get(name)
-        if not isinstance(field, Mapping):
-            raise StrategicMergeError(f'unable to find api field "{name}"')
-        strategies = str(field.get("x-kubernetes-patch-strategy", "")).split(",")
-        merging = [strategy for strategy in strategies if strategy != "retainKeys"]
-        if len(merging) > 1:
-            raise StrategicMergeError(f"unexpected patch strategy: {strategies}")
-        merge_key = str(field.get("x-kubernetes-patch-merge-key", ""))
-        return _Field(field, merging[0] if merging else "", merge_key)
 
-    def _expanded(self, schema: Schema) -> Schema:
-        """The schema behind `allOf` with one part, and behind references."""
-        while True:
-            parts = schema.get("allOf")
-            if isinstance(parts, Sequence) and len(parts) == 1:
-                schema = parts[0]
-            elif "$ref" in schema:
-                schema = self._resolve(schema["$ref"])
-            else:
-                return schema
+def _merge_ordered_list(original: Object, patch: Object, key: str, schema: Topology) -> None:
+    """Merge the list that an order directive belongs to, and take both out of the patch."""
+    order = patch.pop(key)
+    if not isinstance(order, list):
+        raise _wrong_type(list, order)
+    name = _field_of(key, _ORDER_PREFIX)
+    current, change = original.get(name), patch.get(name)
+    for value, present in ((current, name in original), (change, name in patch)):
+        if present and not isinstance(value, list):
+            raise _wrong_type(list, value)
+    field = _list_field(schema, name)
+    _check_order(change or [], order, field.merge_key)
+    if name in original and name in patch:
+        merged = change or []
+        if field.strategy == "merge":
+            merged = _merge_list(list(current or ()), list(change or ()), field)
+    elif name in original:
+        merged = current or []
+    elif name in patch:
+        merged = _without_directives(change or [])
+    else:
+        return
+    if _element_type(current or [], change or []) is dict and not field.merge_key:
+        raise StrategicMergeError("cannot merge lists without merge key for struct")
+    original[name] = _ordered(merged, order, current or [], field.merge_key)
+    patch.pop(name, None)
+
+
+# --- schema ---------------------------------------------------------------------------------------
+
+
+def _list_field(schema: Topology, name: str) -> _Field:
+    field = _field(schema, name)
+    if field.schema.items is None:
+        kind = schema.type or "object"
+        raise StrategicMergeError(f"expected slice or array type, but got: {kind}")
+    return field._replace(schema=field.schema.items)
+
+
+def _field(schema: Topology, name: str) -> _Field:
+    if not schema.properties:
+        raise StrategicMergeError(
+            "merging an object in json but data type is not struct, instead is: map"
+        )
+    field = schema.properties.get(name)
+    if field is None:
+        raise StrategicMergeError(f'unable to find api field "{name}"')
+    strategies = field.patch_strategy.split(",")
+    merging = [strategy for strategy in strategies if strategy != "retainKeys"]
+    if len(merging) > 1:
+        raise StrategicMergeError(f"unexpected patch strategy: {strategies}")
+    return _Field(field, merging[0] if merging else "", field.patch_merge_key)
 
 
 # --- directives -----------------------------------------------------------------------------------

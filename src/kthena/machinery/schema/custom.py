@@ -59,32 +59,6 @@ class Admitted:
     warnings: list[str]
 
 
-def compile_schema(
-    open_api_v3_schema: Mapping[str, Any],
-    *,
-    root: bool = True,
-    path: str = SINGLE_VERSION_PATH,
-    status_subresource: bool = False,
-) -> StructuralSchema:
-    """The tree of a schema, without its rules being compiled.
-
-    Args:
-        open_api_v3_schema: the schema as it stands in a CRD.
-        root: whether it is that of a whole resource; a part of one is only decoded.
-        path: where it stands, for errors.
-        status_subresource: whether the CRD has one, which restricts the root.
-
-    Raises:
-        SchemaError: the API server would refuse the schema, with its paths and texts.
-    """
-    schema, errors, _ = _compile(
-        open_api_v3_schema, path, status_subresource=status_subresource, root=root
-    )
-    if errors:
-        raise SchemaError(errors)
-    return schema
-
-
 class CustomResourceSchema:
     """A compiled schema with its rules; admits objects of one version of a kind."""
 
@@ -102,7 +76,7 @@ class CustomResourceSchema:
             SchemaError: the API server would refuse the schema or one of its rules.
         """
         schema, errors, rules = _compile(
-            open_api_v3_schema, path, status_subresource=status_subresource, root=True
+            open_api_v3_schema, path, status_subresource=status_subresource
         )
         if errors:
             raise SchemaError(errors)
@@ -190,13 +164,11 @@ class CustomResourceSchema:
 
 
 def _compile(
-    raw: Mapping[str, Any], path: str, *, status_subresource: bool, root: bool
+    raw: Mapping[str, Any], path: str, *, status_subresource: bool
 ) -> tuple[StructuralSchema, ErrorList, RuleSet]:
     """A tree, what is wrong with it in the server's order, and its rules as far as they compile."""
     schema = decode(raw, path)
     rules = RuleSet(None)
-    if not root:
-        return schema, [], rules
     errors: ErrorList = check_root_with_status(raw, path) if status_subresource else []
     if schema.nullable:
         detail = "nullable cannot be true at the root"

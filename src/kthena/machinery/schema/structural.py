@@ -119,6 +119,11 @@ class StructuralSchema:
         "value",
     )
 
+    patch_strategy = ""
+    """Custom resources take no strategic merge patch."""
+
+    patch_merge_key = ""
+
     def __init__(self) -> None:
         self.type = ""
         self.title = ""

@@ -4,18 +4,50 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kthena.api import kubernetes
-from kthena.local.apiserver.builtins import core, events, pods, printers, services, workloads
-from kthena.local.apiserver.builtins.codec import BuiltinCodec
+from kthena.local.apiserver.builtins import (
+    core,
+    events,
+    pods,
+    printers,
+    reviews,
+    services,
+    workloads,
+)
+from kthena.local.apiserver.builtins.representation import Default, builtin
 from kthena.local.apiserver.builtins.serviceaddresses import Services
-from kthena.local.apiserver.kinds import ALL_VERBS, Kind, ScalePaths, Strategy
+from kthena.local.apiserver.builtins.subresources import BINDING, WORKLOAD_SCALE
+from kthena.local.apiserver.kinds import (
+    ALL_VERBS,
+    DeletionRules,
+    Kind,
+    Names,
+    Strategy,
+    Subresource,
+    TablePrinter,
+)
 from kthena.local.apiserver.strategies import PlainStrategy, StatusStrategy
 from kthena.machinery.objects import Object
 from kthena.machinery.resources import Resource
 
 EVENTS_V1: Final = Resource("events.k8s.io", "v1", "events", "Event")
+ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io",
+    "v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    namespaced=False,
+)
+SUBJECT_REVIEWS: Final = Resource(
+    "authentication.k8s.io",
+    "v1",
+    "selfsubjectreviews",
+    "SelfSubjectReview",
+    namespaced=False,
+)
 
 _NAMESPACE_VERBS: Final = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
 _ALL: Final = ("all",)
+_RETURNED: Final = DeletionRules(returns_object=True)
 
 
 def _field(*path: str) -> Callable[[Object], str]:
@@ -81,122 +113,113 @@ def _event_source(obj: Object) -> str:
 def _core_kinds() -> list[Kind]:
     return [
         Kind(
-            kubernetes.CONFIG_MAPS,
-            BuiltinCodec("core.v1.ConfigMap", "ConfigMap", None),
+            builtin(kubernetes.CONFIG_MAPS),
             core.ConfigMapStrategy(),
             printers.CONFIG_MAPS,
-            singular="configmap",
-            short_names=("cm",),
-            merge_schema="io.k8s.api.core.v1.ConfigMap",
+            Names("configmap", ("cm",)),
         ),
         Kind(
-            kubernetes.EVENTS,
-            BuiltinCodec("core.v1.Event", "Event", None),
+            builtin(kubernetes.EVENTS),
             events.EventStrategy(),
             printers.EVENTS,
-            singular="event",
-            short_names=("ev",),
+            Names("event", ("ev",)),
             selectable={**_EVENT_FIELDS, "source": _event_source},
-            merge_schema="io.k8s.api.core.v1.Event",
         ),
         Kind(
-            kubernetes.NAMESPACES,
-            BuiltinCodec("core.v1.Namespace", "Namespace", core.default_namespace),
+            builtin(kubernetes.NAMESPACES, core.default_namespace),
             core.NamespaceStrategy(),
             printers.NAMESPACES,
-            singular="namespace",
-            short_names=("ns",),
+            Names("namespace", ("ns",)),
             verbs=_NAMESPACE_VERBS,
-            status=StatusStrategy(),
-            other_subresources={"finalize": ("update",)},
+            subresources={
+                "finalize": Subresource(("update",), core.NamespaceFinalizeStrategy()),
+                "status": Subresource(strategy=StatusStrategy()),
+            },
             selectable=_fields("status.phase"),
-            deletion=core.plan_namespace_deletion,
-            holds=core.namespace_holds,
-            returns_deleted=True,
-            merge_schema="io.k8s.api.core.v1.Namespace",
+            deletion=DeletionRules(
+                core.plan_namespace_deletion, core.namespace_holds, returns_object=True
+            ),
         ),
         Kind(
-            kubernetes.NODES,
-            BuiltinCodec("core.v1.Node", "Node", core.default_node),
+            builtin(kubernetes.NODES, core.default_node),
             core.NodeStrategy(),
             printers.NODES,
-            singular="node",
-            short_names=("no",),
-            status=StatusStrategy(),
+            Names("node", ("no",)),
+            subresources={"status": Subresource(strategy=StatusStrategy())},
             selectable={"spec.unschedulable": _boolean_field("spec.unschedulable")},
-            merge_schema="io.k8s.api.core.v1.Node",
         ),
         Kind(
-            kubernetes.SECRETS,
-            BuiltinCodec("core.v1.Secret", "Secret", core.default_secret),
+            builtin(kubernetes.SECRETS, core.default_secret),
             core.SecretStrategy(),
             printers.SECRETS,
-            singular="secret",
+            Names("secret"),
             selectable=_fields("type"),
-            merge_schema="io.k8s.api.core.v1.Secret",
         ),
         Kind(
-            kubernetes.SERVICE_ACCOUNTS,
-            BuiltinCodec("core.v1.ServiceAccount", "ServiceAccount", None),
+            builtin(kubernetes.SERVICE_ACCOUNTS),
             PlainStrategy(),
             printers.PLAIN,
-            singular="serviceaccount",
-            short_names=("sa",),
-            returns_deleted=True,
-            merge_schema="io.k8s.api.core.v1.ServiceAccount",
+            Names("serviceaccount", ("sa",)),
+            deletion=_RETURNED,
         ),
     ]
 
 
 def _pod_kind() -> Kind:
     return Kind(
-        kubernetes.PODS,
-        BuiltinCodec("core.v1.Pod", "Pod", pods.default),
+        builtin(kubernetes.PODS, pods.default),
         pods.PodStrategy(),
         printers.PODS,
-        singular="pod",
-        short_names=("po",),
-        categories=_ALL,
-        status=pods.PodStatusStrategy(),
-        other_subresources={"binding": ("create",), "log": ("get",)},
+        Names("pod", ("po",), _ALL),
+        subresources={
+            "binding": Subresource(("create",), representation=BINDING),
+            "log": Subresource(("get",)),
+            "status": Subresource(strategy=pods.PodStatusStrategy()),
+        },
         selectable=_POD_FIELDS,
-        deletion=pods.plan_pod_deletion,
-        returns_deleted=True,
-        merge_schema="io.k8s.api.core.v1.Pod",
+        deletion=DeletionRules(pods.plan_pod_deletion, returns_object=True),
     )
 
 
 def _service_kind(all_services: Services) -> Kind:
     return Kind(
-        kubernetes.SERVICES,
-        BuiltinCodec("core.v1.Service", "Service", services.default),
+        builtin(kubernetes.SERVICES, services.default),
         services.ServiceStrategy(all_services),
         printers.SERVICES,
-        singular="service",
-        short_names=("svc",),
-        categories=_ALL,
-        status=services.ServiceStatusStrategy(),
+        Names("service", ("svc",), _ALL),
+        subresources={"status": Subresource(strategy=services.ServiceStatusStrategy())},
         selectable=_fields("spec.clusterIP", "spec.type"),
-        returns_deleted=True,
-        merge_schema="io.k8s.api.core.v1.Service",
+        deletion=_RETURNED,
     )
 
 
 def _workload_kind(
-    resource: Resource, default: Callable[[Object], None], strategy: Strategy, short_name: str
+    resource: Resource,
+    default: Default,
+    strategy: Strategy,
+    printer: TablePrinter,
+    short_name: str,
 ) -> Kind:
-    printer = printers.DEPLOYMENTS if short_name == "deploy" else printers.REPLICA_SETS
     return Kind(
-        resource,
-        BuiltinCodec(f"apps.v1.{resource.kind}", resource.kind, default),
+        builtin(resource, default),
         strategy,
         printer,
-        singular=resource.kind.lower(),
-        short_names=(short_name,),
-        categories=_ALL,
-        status=StatusStrategy(("labels",)),
-        scale=ScalePaths(selector="spec.selector"),
-        merge_schema=f"io.k8s.api.apps.v1.{resource.kind}",
+        Names(resource.kind.lower(), (short_name,), _ALL),
+        subresources={
+            "scale": WORKLOAD_SCALE,
+            "status": Subresource(strategy=StatusStrategy(("labels",))),
+        },
+    )
+
+
+def _review_kind(resource: Resource, answer: Callable[[Object], Object]) -> Kind:
+    return Kind(
+        builtin(resource),
+        PlainStrategy(),
+        printers.PLAIN,
+        Names(resource.kind.lower()),
+        verbs=("create",),
+        create=answer,
     )
 
 
@@ -207,45 +230,42 @@ def builtin_kinds(all_services: Services) -> list[Kind]:
         _pod_kind(),
         _service_kind(all_services),
         Kind(
-            kubernetes.CONTROLLER_REVISIONS,
-            BuiltinCodec("apps.v1.ControllerRevision", "ControllerRevision", None),
+            builtin(kubernetes.CONTROLLER_REVISIONS),
             workloads.ControllerRevisionStrategy(),
             printers.CONTROLLER_REVISIONS,
-            singular="controllerrevision",
-            merge_schema="io.k8s.api.apps.v1.ControllerRevision",
+            Names("controllerrevision"),
         ),
         _workload_kind(
             kubernetes.DEPLOYMENTS,
             workloads.default_deployment,
             workloads.DeploymentStrategy(),
+            printers.DEPLOYMENTS,
             "deploy",
         ),
         _workload_kind(
             kubernetes.REPLICA_SETS,
             workloads.default_replica_set,
             workloads.ReplicaSetStrategy(),
+            printers.REPLICA_SETS,
             "rs",
         ),
         Kind(
-            EVENTS_V1,
-            BuiltinCodec("events.v1.Event", "Event", None),
+            builtin(EVENTS_V1),
             events.NewEventStrategy(),
             printers.EVENTS,
-            singular="event",
-            short_names=("ev",),
+            Names("event", ("ev",)),
             selectable={**_EVENT_FIELDS, "source": _event_source},
             field_labels=_NEW_EVENT_LABELS,
             errors_as=kubernetes.EVENTS,
             bucket=str(kubernetes.EVENTS),
             conversion=events.CONVERSION,
-            merge_schema="io.k8s.api.events.v1.Event",
         ),
         Kind(
-            kubernetes.LEASES,
-            BuiltinCodec("coordination.v1.Lease", "Lease", None),
+            builtin(kubernetes.LEASES),
             core.LeaseStrategy(),
             printers.LEASES,
-            singular="lease",
-            merge_schema="io.k8s.api.coordination.v1.Lease",
+            Names("lease"),
         ),
+        _review_kind(ACCESS_REVIEWS, reviews.review_access),
+        _review_kind(SUBJECT_REVIEWS, reviews.review_subject),
     ]

@@ -4,7 +4,8 @@ import base64
 from datetime import datetime
 from typing import Any, Final
 
-from kthena.local.apiserver import gojson
+from kthena.api.kubernetes import NAMESPACES
+from kthena.local.apiserver import errors, gojson
 from kthena.local.apiserver.admission import copy_fields
 from kthena.local.apiserver.builtins.fielderrors import (
     IMMUTABLE,
@@ -29,6 +30,7 @@ _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _SERVICE_ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"
 
 NAMESPACE_FINALIZER: Final = "kubernetes"
+IMMORTAL_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
 def _too_long(path: str) -> FieldError:
@@ -172,7 +174,13 @@ class NamespaceFinalizeStrategy(PlainStrategy):
 
 
 def plan_namespace_deletion(obj: Object, options: DeleteOptions, now: datetime) -> Step:
-    """A namespace is removed when its finalizer is gone, and Terminating until then."""
+    """A namespace is removed when its finalizer is gone, and Terminating until then.
+
+    Raises:
+        ApiError: 403, it is one that every cluster has.
+    """
+    if name_of(obj) in IMMORTAL_NAMESPACES:
+        raise errors.forbidden(NAMESPACES, name_of(obj), "this namespace may not be deleted")
     if not is_terminating(obj):
         obj["metadata"]["deletionTimestamp"] = format_time(now)
         obj["status"]["phase"] = "Terminating"

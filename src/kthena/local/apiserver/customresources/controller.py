@@ -10,8 +10,8 @@ from typing import Final
 
 from kthena.api.kubernetes import CUSTOM_RESOURCE_DEFINITIONS
 from kthena.local.apiserver.background import Background
-from kthena.local.apiserver.builtins.codec import BuiltinCodec
 from kthena.local.apiserver.builtins.printers import STAMPED
+from kthena.local.apiserver.builtins.representation import builtin
 from kthena.local.apiserver.catalog import Catalog
 from kthena.local.apiserver.customresources.definition import (
     FINALIZER,
@@ -21,9 +21,9 @@ from kthena.local.apiserver.customresources.definition import (
     plan_definition_deletion,
     set_definition_condition,
 )
-from kthena.local.apiserver.customresources.kinds import SchemaCache, kinds_of
 from kthena.local.apiserver.customresources.naming import accept_names
-from kthena.local.apiserver.kinds import Kind
+from kthena.local.apiserver.customresources.serving import SchemaCache, kinds_of
+from kthena.local.apiserver.kinds import DeletionRules, Kind, Names, Subresource
 from kthena.local.apiserver.registry import Registry
 from kthena.local.apiserver.store import Change, Entry, Key
 from kthena.local.apiserver.strategies import PlainStrategy
@@ -39,22 +39,16 @@ BUCKET: Final = str(CUSTOM_RESOURCE_DEFINITIONS)
 def definition_kind(schemas: SchemaCache) -> Kind:
     """The kind of CRDs."""
     return Kind(
-        CUSTOM_RESOURCE_DEFINITIONS,
-        BuiltinCodec(
-            "apiextensions.v1.CustomResourceDefinition",
-            "CustomResourceDefinition",
+        builtin(
+            CUSTOM_RESOURCE_DEFINITIONS,
             default_definition,
+            package="io.k8s.apiextensions-apiserver.pkg.apis",
         ),
         DefinitionStrategy(schemas.compile),
         STAMPED,
-        singular="customresourcedefinition",
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        status=DefinitionStatusStrategy(),
-        deletion=plan_definition_deletion,
-        merge_schema=(
-            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition"
-        ),
+        Names("customresourcedefinition", ("crd", "crds"), ("api-extensions",)),
+        subresources={"status": Subresource(strategy=DefinitionStatusStrategy())},
+        deletion=DeletionRules(plan_definition_deletion),
     )
 
 
@@ -133,7 +127,7 @@ class DefinitionController:
         resources = {
             name
             for kind in others
-            for name in (kind.resource.plural, kind.singular, *kind.short_names)
+            for name in (kind.resource.plural, kind.names.singular, *kind.names.short)
         }
         kinds = {name for kind in others for name in (kind.resource.kind, kind.list_kind_name)}
         return resources, kinds
@@ -225,5 +219,5 @@ class DefinitionController:
 
     def _write_status(self, crd: Object) -> None:
         self._registry.update(
-            self._kind, Key("", name_of(crd)), lambda _: crd, strategy=self._kind.status
+            self._kind, Key("", name_of(crd)), lambda _: crd, DefinitionStatusStrategy()
         )

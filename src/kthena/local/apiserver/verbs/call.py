@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kthena.local.apiserver import errors
-from kthena.local.apiserver.content import Form, negotiate
 from kthena.local.apiserver.core import Core
-from kthena.local.apiserver.kinds import Kind
+from kthena.local.apiserver.kinds import Kind, Representation, Strategy, Subresource
+from kthena.local.apiserver.negotiation import Form, negotiate
 from kthena.local.apiserver.options import Query
 from kthena.local.apiserver.replies import json_reply, object_reply
 from kthena.local.apiserver.requests import ResourcePath
@@ -20,7 +20,7 @@ OBJECT_FORMS = (Form.TABLE, Form.METADATA)
 
 
 @dataclass(slots=True)
-class Call:
+class ResourceCall:
     """The request, what its path means, and the server. Mutable: warnings are added on the way."""
 
     core: Core
@@ -34,6 +34,31 @@ class Call:
     def key(self) -> Key:
         """The object that the path names."""
         return Key(self.path.namespace, self.path.name)
+
+    @property
+    def subresource(self) -> Subresource | None:
+        """The subresource that the path names; None for the object itself."""
+        return self.kind.subresources.get(self.path.subresource)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What a write to the path may do."""
+        subresource = self.subresource
+        own = subresource.strategy if subresource is not None else None
+        return self.kind.strategy if own is None else own
+
+    @property
+    def representation(self) -> Representation:
+        """What is sent to the path, and answered from it."""
+        subresource = self.subresource
+        other = subresource.representation if subresource is not None else None
+        return self.kind.representation if other is None else other
+
+    @property
+    def user_agent(self) -> str:
+        """How the client calls itself; headers are bytes, and this one is UTF-8 by custom."""
+        header = self.request.headers.get("user-agent", "")
+        return header.encode("latin-1").decode("utf-8", "replace")
 
     @property
     def include(self) -> str:
@@ -69,26 +94,24 @@ class Call:
         return object_reply(value, status, self.warnings)
 
 
-def require_subresource(call: Call, verb: str) -> None:
-    """Whether the subresource of the path is offered for a verb.
+def require_subresource(call: ResourceCall, verb: str) -> Subresource:
+    """The subresource of the path, which is offered for a verb.
 
     Raises:
         ApiError: 404, there is no such subresource; 405, it has not this verb.
     """
-    name = call.path.subresource
-    verbs = call.kind.other_subresources.get(name, ())
-    if (name == "status" and call.kind.status) or (name == "scale" and call.kind.scale):
-        verbs = ("get", "patch", "update")
-    if not verbs:
-        if call.kind.builtin:
+    subresource = call.subresource
+    if subresource is None:
+        if call.kind.dialect.generic_errors:
             raise errors.no_such_resource()
         raise errors.not_found(call.kind.resource, call.path.name)
-    if verb not in verbs:
+    if verb not in subresource.verbs:
         raise method_error(call, verb)
+    return subresource
 
 
-def method_error(call: Call, verb: str) -> errors.ApiError:
+def method_error(call: ResourceCall, verb: str) -> errors.ApiError:
     """What the API answers to a method that a path is not for."""
-    if call.kind.builtin:
+    if call.kind.dialect.generic_errors:
         return errors.method_not_allowed()
     return errors.method_not_supported(call.kind.resource, verb)

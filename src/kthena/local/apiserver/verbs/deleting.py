@@ -5,22 +5,19 @@ from typing import Any
 from starlette.responses import Response
 
 from kthena.local.apiserver import errors, gojson
-from kthena.local.apiserver.content import (
-    JSON,
-    negotiate,
-    parse_json,
-    read_body,
-    require_readable,
-)
-from kthena.local.apiserver.decoding import parse_body
+from kthena.local.apiserver.content import read_body, require_readable
+from kthena.local.apiserver.decoding import parse_body, parse_json
+from kthena.local.apiserver.dialect import BUILTIN
 from kthena.local.apiserver.errors import ApiError, success
+from kthena.local.apiserver.mediatypes import JSON
+from kthena.local.apiserver.negotiation import negotiate
 from kthena.local.apiserver.options import (
     DeleteOptions,
     parse_delete_options,
     parse_list_options,
 )
 from kthena.local.apiserver.registry import Deleted
-from kthena.local.apiserver.verbs.call import Call
+from kthena.local.apiserver.verbs.call import ResourceCall
 from kthena.local.apiserver.verbs.reading import (
     LIST_FORMS,
     Page,
@@ -32,20 +29,20 @@ from kthena.local.apiserver.verbs.reading import (
 _KIND = "DeleteOptions"
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: ResourceCall) -> Response:
     """The object of the path, or the beginning of its end."""
     form = call.object_form()
     options = await _read_options(call)
     deleted = call.core.registry.delete(call.kind, call.key, options)
     waits = not deleted.gone and options.orphan_dependents is False
     status = 202 if waits else 200
-    if call.kind.returns_deleted or not deleted.gone:
+    if call.kind.deletion.returns_object or not deleted.gone:
         return call.entry_reply(deleted.entry, form, status)
     resource = call.kind.resource
     return call.value_reply(success(resource, call.path.name, deleted.entry.uid), status)
 
 
-async def delete_collection(call: Call) -> Response:
+async def delete_collection(call: ResourceCall) -> Response:
     """All objects that a list would show."""
     form = negotiate(call.request.headers.get("accept", ""), LIST_FORMS)
     list_options = parse_list_options(call.query)
@@ -60,7 +57,7 @@ async def delete_collection(call: Call) -> Response:
     return list_reply(call, Page(deleted, call.core.store.revision, page.token), form)
 
 
-def _delete_one(call: Call, key: Any, options: DeleteOptions) -> Deleted | None:
+def _delete_one(call: ResourceCall, key: Any, options: DeleteOptions) -> Deleted | None:
     """Delete an object that may be gone meanwhile."""
     try:
         return call.core.registry.delete(call.kind, key, options)
@@ -70,12 +67,12 @@ def _delete_one(call: Call, key: Any, options: DeleteOptions) -> Deleted | None:
         raise
 
 
-async def _read_options(call: Call) -> DeleteOptions:
+async def _read_options(call: ResourceCall) -> DeleteOptions:
     """The options of a deletion, from the body where there is one."""
     body = await read_body(call.request)
     if not body:
         return parse_delete_options(call.query, None)
-    media = require_readable(call.request, builtin=True)
+    media = require_readable(call.request, BUILTIN)
     try:
         value = _parse(body, media)
     except gojson.JSONError as exc:

@@ -4,28 +4,26 @@ The patch is applied to the object as a client of the version sees it; the resul
 body and written like an update. Server-side apply is not offered: it is answered with 415.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import msgspec
 from starlette.responses import Response
 
-from kthena.api.openapi import load_components
 from kthena.local.apiserver import errors, gojson
 from kthena.local.apiserver.codec import DecodeError
-from kthena.local.apiserver.content import content_type, parse_json, read_body
-from kthena.local.apiserver.decoding import Expected
-from kthena.local.apiserver.kinds import Kind
+from kthena.local.apiserver.content import content_type, read_body
+from kthena.local.apiserver.decoding import parse_json
+from kthena.local.apiserver.dialect import Dialect
+from kthena.local.apiserver.kinds import Representation
 from kthena.local.apiserver.mediatypes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from kthena.local.apiserver.options import WriteOptions, parse_write_options
 from kthena.local.apiserver.registry import Write
-from kthena.local.apiserver.verbs.call import Call
+from kthena.local.apiserver.verbs.call import ResourceCall
 from kthena.local.apiserver.verbs.writing import (
     check_name,
     check_namespace,
-    expected_of,
-    strategy_of,
     written_reply,
 )
 from kthena.machinery.fields import ErrorType, FieldError
@@ -36,30 +34,30 @@ from kthena.machinery.patches.strategic import (
     StrategicMergeError,
     apply_strategic_merge_patch,
 )
+from kthena.machinery.schema.topology import Topology
 
-_COMPONENT_PREFIX: Final = "#/components/schemas/"
 _NO_APPLY: Final = (
     f"server-side apply ({APPLY_PATCH}) is not offered by this server; use client-side apply, or "
     f"one of {JSON_PATCH}, {MERGE_PATCH}"
 )
 
 
-async def patch(call: Call) -> Response:
+async def patch(call: ResourceCall) -> Response:
     """A change of the object of the path, or of one of its subresources."""
-    patching = await read_patch(call, call.kind.patch_types)
+    patching = await read_patch(call)
     form = call.object_form()
 
     def transform(old: Object | None) -> Object:
         if old is None:
             raise errors.not_found(call.kind.resource, call.path.name)
-        patched = patching.apply(call.kind.named(old), call.kind.merge_schema)
-        obj = patching.decode(patched, expected_of(call), call.warnings)
+        patched = patching.apply(call.kind.named(old), call.kind.schema)
+        obj = patching.decode(patched, call.kind.representation, call.warnings)
         check_namespace(call, obj)
         check_name(call.path.name, obj)
         return obj
 
     write = Write(patching.options, call.warnings)
-    written = call.core.registry.update(call.kind, call.key, transform, strategy_of(call), write)
+    written = call.core.registry.update(call.kind, call.key, transform, call.strategy, write)
     return written_reply(call, written, form)
 
 
@@ -72,14 +70,14 @@ class Patching:
     duplicates: Sequence[str]
     options: WriteOptions
 
-    def apply(self, document: Object, merge_schema: str) -> Object:
+    def apply(self, document: Object, schema: Topology) -> Object:
         """The document after the patch.
 
         Raises:
             ApiError: it does not apply.
         """
         try:
-            patched = self._apply(document, merge_schema)
+            patched = self._apply(document, schema)
             # A patch that copies can nest deeper than any body may.
             gojson.check_depth(patched)
         except gojson.JSONError as exc:
@@ -95,15 +93,14 @@ class Patching:
             raise _strategic_error(exc) from exc
         return patched
 
-    def _apply(self, document: Object, merge_schema: str) -> Object:
+    def _apply(self, document: Object, schema: Topology) -> Object:
         if self.media == JSON_PATCH:
             return _as_object(apply_json_patch(document, self.value))
         if self.media == MERGE_PATCH:
             return apply_merge_patch(document, self.value)
-        schema = load_components()[merge_schema]
-        return apply_strategic_merge_patch(document, self.value, schema, _resolve)
+        return apply_strategic_merge_patch(document, self.value, schema)
 
-    def decode(self, patched: Object, expected: Expected, warnings: list[str]) -> Object:
+    def decode(self, patched: Object, expected: Representation, warnings: list[str]) -> Object:
         """The patched object, decoded; warnings are added.
 
         Raises:
@@ -124,12 +121,12 @@ class Patching:
             warnings += problems
         return decoded.obj
 
-    def _check_type(self, patched: Object, expected: Expected) -> None:
+    def _check_type(self, patched: Object, expected: Representation) -> None:
         resource = expected.resource
         kind, version = patched.get("kind"), patched.get("apiVersion")
         if (kind, version) == (resource.kind, resource.api_version):
             return
-        if not expected.builtin:
+        if not expected.dialect.generic_errors:
             meta = patched.get("metadata")
             name = name_of(patched) if isinstance(meta, dict) else ""
             raise errors.wrong_type(resource, patched, name)
@@ -149,17 +146,17 @@ class Patching:
         raise errors.invalid("", "", "", [error])
 
 
-async def read_patch(call: Call, accepted: Sequence[str]) -> Patching:
+async def read_patch(call: ResourceCall) -> Patching:
     """The patch of a request.
 
     Raises:
         ApiError: 400, 413, 415 or 422, as the request is wrong.
     """
     media = content_type(call.request)
-    if media not in accepted:
-        raise _unsupported(media, call.kind, accepted)
+    if media not in call.kind.dialect.patch_types:
+        raise _unsupported(media, call.kind.dialect)
     body = await read_body(call.request)
-    options = parse_write_options(call.query, "PatchOptions", media)
+    options = parse_write_options(call.query, "PatchOptions", call.user_agent, media)
     strict = options.field_validation != "Ignore"
     try:
         parsed = parse_json(body, strict=strict)
@@ -170,12 +167,12 @@ async def read_patch(call: Call, accepted: Sequence[str]) -> Patching:
     return Patching(media, parsed.value, parsed.duplicates, options)
 
 
-def _unsupported(media: str, kind: Kind, accepted: Sequence[str]) -> errors.ApiError:
+def _unsupported(media: str, dialect: Dialect) -> errors.ApiError:
     if media == APPLY_PATCH:
         return errors.ApiError(415, "UnsupportedMediaType", _NO_APPLY)
-    if kind.builtin:
+    if dialect.generic_errors:
         return errors.ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    return errors.unsupported_media_type(accepted)
+    return errors.unsupported_media_type(dialect.patch_types)
 
 
 def _check_shape(value: Any, media: str) -> None:
@@ -210,10 +207,6 @@ def _as_object(value: Any) -> Object:
     if isinstance(value, dict):
         return value
     raise errors.unprocessable_patch()
-
-
-def _resolve(reference: str) -> Mapping[str, Any]:
-    return load_components()[reference.removeprefix(_COMPONENT_PREFIX)]
 
 
 def _strategic_error(exc: StrategicMergeError) -> errors.ApiError:

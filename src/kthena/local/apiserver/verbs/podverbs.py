@@ -1,6 +1,5 @@
 """`pods/binding` and `pods/log`."""
 
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final
 
@@ -9,28 +8,22 @@ from starlette.types import Receive, Scope, Send
 
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.builtins.pods import bind, scheduled_condition
-from kthena.local.apiserver.decoding import Expected
-from kthena.local.apiserver.gotypes import decoder_for
 from kthena.local.apiserver.logs import LogError, LogOptions
 from kthena.local.apiserver.options import Query
 from kthena.local.apiserver.registry import Write
 from kthena.local.apiserver.replies import error_reply
 from kthena.local.apiserver.strategies import PlainStrategy
-from kthena.local.apiserver.verbs.call import Call
+from kthena.local.apiserver.verbs.call import ResourceCall
 from kthena.local.apiserver.verbs.streaming import while_connected
 from kthena.local.apiserver.verbs.writing import read_object
 from kthena.machinery.conditions import format_time
 from kthena.machinery.fields import ErrorType, FieldError, join_errors
 from kthena.machinery.objects import Object, copy_json, is_terminating, name_of
 from kthena.machinery.resources import Resource
+from kthena.telemetry.logging import get_logger
 
-_BINDING: Final = Expected(
-    Resource("", "v1", "bindings", "Binding"),
-    decoder_for("core.v1.Binding", "Binding"),
-    builtin=True,
-)
 _BINDINGS: Final = Resource("", "v1", "pods/binding", "Binding")
-_LOG: Final = logging.getLogger("kthena.local.apiserver")
+_LOG: Final = get_logger("local.apiserver")
 _LOG_START: Final = {
     "type": "http.response.start",
     "status": 200,
@@ -38,9 +31,9 @@ _LOG_START: Final = {
 }
 
 
-async def create_binding(call: Call) -> Response:
+async def create_binding(call: ResourceCall) -> Response:
     """Assign the pod of the path to a node."""
-    options, binding = await read_object(call, "CreateOptions", _BINDING)
+    options, binding = await read_object(call, "CreateOptions")
     name = call.path.name
     if name_of(binding) != name:
         raise errors.bad_request("name in URL does not match name in Binding object")
@@ -98,10 +91,10 @@ def _check_unbound(pod: Object, name: str) -> None:
         raise errors.conflict(_BINDINGS, name, cause)
 
 
-async def get_log(call: Call) -> "Response | LogResponse":
+async def get_log(call: ResourceCall) -> "Response | LogResponse":
     """The log of a container, from the node that runs the pod."""
     entry = call.core.registry.get(call.kind, call.key)
-    pod = call.kind.named(entry.decode())
+    pod = call.kind.named(call.kind.read(entry))
     options = _log_options(call.query, pod)
     node = pod["spec"].get("nodeName") or ""
     if not node:
@@ -136,7 +129,7 @@ class LogResponse:
             if not started:
                 await error_reply(errors.bad_request(str(exc)))(scope, receive, send)
                 return
-            _LOG.warning("a log ended early: %s", exc)
+            _LOG.warning("container log ended early", error=str(exc))
         finally:
             if isinstance(self._pieces, AsyncGenerator):
                 await self._pieces.aclose()

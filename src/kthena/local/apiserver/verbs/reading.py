@@ -9,13 +9,13 @@ import msgspec
 from starlette.responses import Response
 
 from kthena.local.apiserver import errors, gobase64, gojson
-from kthena.local.apiserver.content import Form, negotiate
 from kthena.local.apiserver.kinds import Kind
+from kthena.local.apiserver.negotiation import Form, negotiate
 from kthena.local.apiserver.options import ListOptions, parse_list_options, parse_uint64
 from kthena.local.apiserver.replies import json_reply, object_reply
 from kthena.local.apiserver.store import Entry, RevisionGoneError, Store
 from kthena.local.apiserver.tables import API_VERSION, partial_metadata, table
-from kthena.local.apiserver.verbs.call import Call
+from kthena.local.apiserver.verbs.call import ResourceCall
 from kthena.local.apiserver.watch import Selection
 from kthena.machinery.gotext import quote
 from kthena.machinery.objects import Object
@@ -33,7 +33,7 @@ _TOO_OLD = (
 )
 
 
-async def get(call: Call) -> Response:
+async def get(call: ResourceCall) -> Response:
     """One object; of the subresource `status` as well."""
     form = call.object_form()
     version = call.query.text("resourceVersion")
@@ -42,7 +42,7 @@ async def get(call: Call) -> Response:
     return call.entry_reply(call.core.registry.get(call.kind, call.key), form)
 
 
-async def list_objects(call: Call) -> Response:
+async def list_objects(call: ResourceCall) -> Response:
     """The objects of a collection that the selectors let through, or a page of them."""
     options = parse_list_options(call.query)
     form = negotiate(call.request.headers.get("accept", ""), LIST_FORMS)
@@ -50,7 +50,7 @@ async def list_objects(call: Call) -> Response:
     return list_reply(call, select_page(call, options, selection), form)
 
 
-def selection_of(call: Call, options: ListOptions) -> Selection:
+def selection_of(call: ResourceCall, options: ListOptions) -> Selection:
     """What a list or a watch selects, with fields under their stored names.
 
     Raises:
@@ -75,7 +75,7 @@ def rename_fields(kind: Kind, fields: FieldSelector) -> FieldSelector:
 
 
 def _unknown_field(kind: Kind, name: str) -> str:
-    if kind.selectable or not kind.builtin:
+    if kind.selectable or kind.field_labels is not None:
         return f"field label not supported: {name}"
     return (
         f'{quote(name)} is not a known field selector: only "metadata.name", "metadata.namespace"'
@@ -91,7 +91,7 @@ class Page(NamedTuple):
     remaining: int | None = None
 
 
-def select_page(call: Call, options: ListOptions, selection: Selection) -> Page:
+def select_page(call: ResourceCall, options: ListOptions, selection: Selection) -> Page:
     """The entries that a list shows.
 
     Raises:
@@ -202,10 +202,10 @@ def _expired_token(start: str) -> errors.ApiError:
     return error
 
 
-def list_reply(call: Call, page: Page, form: Form) -> Response:
+def list_reply(call: ResourceCall, page: Page, form: Form) -> Response:
     """A reply with a page of a list."""
     metadata: Object = {"resourceVersion": str(page.revision)}
-    if page.token or not call.kind.builtin:
+    if page.token or call.kind.dialect.always_continues:
         metadata["continue"] = page.token
     if page.remaining is not None:
         metadata["remainingItemCount"] = page.remaining

@@ -13,12 +13,12 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from kthena.local.apiserver import errors
-from kthena.local.apiserver.content import Form
+from kthena.local.apiserver.negotiation import Form
 from kthena.local.apiserver.options import ListOptions, parse_list_options
 from kthena.local.apiserver.replies import warning_headers
 from kthena.local.apiserver.store import Entry, RevisionGoneError
 from kthena.local.apiserver.tables import API_VERSION, partial_metadata, table
-from kthena.local.apiserver.verbs.call import Call
+from kthena.local.apiserver.verbs.call import ResourceCall
 from kthena.local.apiserver.verbs.reading import parse_version, selection_of
 from kthena.local.apiserver.verbs.streaming import while_connected
 from kthena.local.apiserver.watch import Selection, Watcher, WatchEvent, selected
@@ -32,7 +32,7 @@ _BYTES_AT_ONCE: Final = 256 * 1024
 _INITIAL_EVENTS_END: Final = {"k8s.io/initial-events-end": "true"}
 
 
-async def watch(call: Call) -> "WatchResponse":
+async def watch(call: ResourceCall) -> "WatchResponse":
     """The response that streams events.
 
     Raises:
@@ -51,7 +51,7 @@ async def watch(call: Call) -> "WatchResponse":
 class _Frames:
     """Writes events in the form that a client wants. Mutable: whether the columns were sent."""
 
-    def __init__(self, call: Call, form: Form) -> None:
+    def __init__(self, call: ResourceCall, form: Form) -> None:
         self._kind = call.kind
         self._form = form
         self._call = call
@@ -60,7 +60,10 @@ class _Frames:
     def event(self, event: WatchEvent) -> bytes:
         """One event."""
         kind_of_event = event.type.encode()
-        return b'{"type":"%b","object":%b}\n' % (kind_of_event, self._object(event.entry))
+        entry = event.entry
+        if event.lost_at:
+            entry = self._kind.at_revision(entry, event.lost_at)
+        return b'{"type":"%b","object":%b}\n' % (kind_of_event, self._object(entry))
 
     def _object(self, entry: Entry) -> bytes:
         if self._form is Form.OBJECT:
@@ -97,7 +100,12 @@ class WatchResponse:
     """An ASGI response: one watch."""
 
     def __init__(
-        self, call: Call, options: ListOptions, selection: Selection, revision: int, form: Form
+        self,
+        call: ResourceCall,
+        options: ListOptions,
+        selection: Selection,
+        revision: int,
+        form: Form,
     ) -> None:
         self._call = call
         self._options = options

@@ -3,69 +3,54 @@
 from starlette.responses import Response
 
 from kthena.local.apiserver import errors
-from kthena.local.apiserver.builtins.core import NamespaceFinalizeStrategy
-from kthena.local.apiserver.content import Form, read_body, require_readable
-from kthena.local.apiserver.decoding import Expected, decode_body, parse_body
-from kthena.local.apiserver.kinds import Strategy
+from kthena.local.apiserver.content import read_body, require_readable
+from kthena.local.apiserver.decoding import decode_body, parse_body
+from kthena.local.apiserver.negotiation import Form
 from kthena.local.apiserver.options import WriteOptions, parse_write_options
 from kthena.local.apiserver.registry import Write, Written
-from kthena.local.apiserver.verbs.call import Call
+from kthena.local.apiserver.verbs.call import ResourceCall
 from kthena.machinery.objects import Object, name_of, namespace_of
 
 
-async def create(call: Call) -> Response:
+async def create(call: ResourceCall) -> Response:
     """A new object, named by its body."""
+    if call.kind.create is not None:
+        _, obj = await read_object(call, "CreateOptions")
+        return call.value_reply(call.kind.named(call.kind.create(obj)), 201)
     form = call.object_form()
-    options, obj = await read_object(call, "CreateOptions", expected_of(call))
+    options, obj = await read_object(call, "CreateOptions")
     check_namespace(call, obj)
     write = Write(options, call.warnings)
     entry = call.core.registry.create(call.kind, obj, call.path.namespace, write)
     return call.entry_reply(entry, form, 201)
 
 
-async def update(call: Call) -> Response:
+async def update(call: ResourceCall) -> Response:
     """A new version of the object of the path, or of one of its subresources."""
     form = call.object_form()
-    options, obj = await read_object(call, "UpdateOptions", expected_of(call))
+    options, obj = await read_object(call, "UpdateOptions")
     check_namespace(call, obj)
     check_name(call.path.name, obj)
     write = Write(options, call.warnings, guards_uid=True)
-    written = call.core.registry.update(
-        call.kind, call.key, lambda _: obj, strategy_of(call), write
-    )
+    written = call.core.registry.update(call.kind, call.key, lambda _: obj, call.strategy, write)
     return written_reply(call, written, form)
 
 
-def written_reply(call: Call, written: Written, form: Form) -> Response:
+def written_reply(call: ResourceCall, written: Written, form: Form) -> Response:
     """The reply to a write that may have created the object."""
     return call.entry_reply(written.entry, form, 201 if written.created else 200)
 
 
-def expected_of(call: Call) -> Expected:
-    """What a body at the path has to be."""
-    return Expected(call.kind.resource, call.kind.codec, call.kind.builtin)
-
-
-def strategy_of(call: Call) -> Strategy | None:
-    """The strategy of the subresource of the path; None for the object itself."""
-    if call.path.subresource == "status":
-        return call.kind.status
-    if call.path.subresource == "finalize":
-        return NamespaceFinalizeStrategy()
-    return None
-
-
-async def read_object(
-    call: Call, options_kind: str, expected: Expected
-) -> tuple[WriteOptions, Object]:
+async def read_object(call: ResourceCall, options_kind: str) -> tuple[WriteOptions, Object]:
     """The options of a write and the object of its body.
 
     Raises:
         ApiError: 400, 413, 415 or 422, as the request is wrong.
     """
-    media = require_readable(call.request, builtin=expected.builtin)
+    expected = call.representation
+    media = require_readable(call.request, expected.dialect)
     body = await read_body(call.request)
-    options = parse_write_options(call.query, options_kind)
+    options = parse_write_options(call.query, options_kind, call.user_agent)
     strict = options.field_validation != "Ignore"
     parsed = parse_body(body, media, expected.resource.kind, strict=strict)
     validation = options.field_validation
@@ -74,7 +59,7 @@ async def read_object(
     return options, decoded.obj
 
 
-def check_namespace(call: Call, obj: Object) -> None:
+def check_namespace(call: ResourceCall, obj: Object) -> None:
     """Whether the object is of the namespace of the path.
 
     Raises:

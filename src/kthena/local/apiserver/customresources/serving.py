@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from kthena.local.apiserver.builtins.subresources import SCALE
 from kthena.local.apiserver.catalog import version_priority
 from kthena.local.apiserver.customresources.checks import schema_path
 from kthena.local.apiserver.customresources.resource import (
@@ -16,16 +17,29 @@ from kthena.local.apiserver.customresources.resource import (
     CustomResourceStatusStrategy,
     CustomResourceStrategy,
 )
-from kthena.local.apiserver.kinds import Conversion, Kind, ScalePaths
+from kthena.local.apiserver.dialect import CUSTOM
+from kthena.local.apiserver.kinds import (
+    Conversion,
+    Kind,
+    Names,
+    Refresh,
+    Representation,
+    Subresource,
+)
 from kthena.local.apiserver.store import encode
 from kthena.local.apiserver.tables import CustomResourcePrinter
 from kthena.machinery.jsonpath import JsonPath, compile_jsonpath
 from kthena.machinery.objects import Object
 from kthena.machinery.resources import Resource
 from kthena.machinery.schema.custom import CustomResourceSchema
-from kthena.machinery.schema.scale import ScalePaths as SchemaScalePaths
+from kthena.machinery.schema.scale import ScalePaths
 
 _KEPT_SCHEMAS: Final = 64
+_VERBS: Final = (
+    *("delete", "deletecollection", "get", "list", "patch"),
+    *("create", "update", "watch"),
+)
+"""In the order in which discovery tells them for custom resources."""
 
 
 class SchemaCache:
@@ -49,7 +63,7 @@ class SchemaCache:
                 version["schema"]["openAPIV3Schema"],
                 path=path,
                 status_subresource="status" in subresources,
-                scale=_schema_scale(subresources.get("scale")),
+                scale=_scale_paths(subresources.get("scale")),
             )
             self._schemas[key] = found
             if len(self._schemas) > _KEPT_SCHEMAS:
@@ -58,10 +72,10 @@ class SchemaCache:
         return found
 
 
-def _schema_scale(scale: Object | None) -> SchemaScalePaths | None:
+def _scale_paths(scale: Object | None) -> ScalePaths | None:
     if scale is None:
         return None
-    return SchemaScalePaths(
+    return ScalePaths(
         scale["specReplicasPath"], scale["statusReplicasPath"], scale.get("labelSelectorPath")
     )
 
@@ -75,13 +89,12 @@ def kinds_of(crd: Object, schemas: SchemaCache, revision: int) -> list[Kind]:
     versions = crd["spec"]["versions"]
     storage = next(index for index, version in enumerate(versions) if version["storage"])
     stored_as = CustomResourceCodec(schemas.compile(crd, storage, schema_path(crd, storage)))
+    refresh = Refresh(stored_as.refresh, revision)
     kinds = []
     for index, version in enumerate(versions):
         if version["served"]:
             schema = schemas.compile(crd, index, schema_path(crd, index))
-            kind = replace(
-                _kind(crd, index, schema), refresh=stored_as.refresh, fresh_after=revision
-            )
+            kind = replace(_kind(crd, index, schema), refresh=refresh)
             if version["schema"] != versions[storage]["schema"]:
                 kind = replace(kind, conversion=Conversion(stored_as.refresh, _unchanged))
             kinds.append(kind)
@@ -102,26 +115,42 @@ def _kind(crd: Object, index: int, schema: CustomResourceSchema) -> Kind:
         names["kind"],
         namespaced=spec["scope"] == "Namespaced",
     )
-    subresources = version.get("subresources") or {}
-    has_status, scale = "status" in subresources, subresources.get("scale")
-    status = CustomResourceStatusStrategy(resource, schema, has_status=True)
+    subresources = dict(_subresources(resource, schema, version))
     return Kind(
-        resource,
-        CustomResourceCodec(schema),
-        CustomResourceStrategy(resource, schema, has_status=has_status),
+        Representation(
+            resource, CustomResourceCodec(schema), schema.schema, CUSTOM, _component(resource)
+        ),
+        CustomResourceStrategy(resource, schema, has_status="status" in subresources),
         CustomResourcePrinter(version.get("additionalPrinterColumns") or ()),
-        singular=names["singular"],
-        short_names=tuple(names.get("shortNames") or ()),
-        categories=tuple(names.get("categories") or ()),
-        status=status if has_status else None,
-        scale=None if scale is None else _scale(scale),
+        Names(
+            names["singular"],
+            tuple(names.get("shortNames") or ()),
+            tuple(names.get("categories") or ()),
+            names["listKind"],
+        ),
+        verbs=_VERBS,
+        subresources=subresources,
         selectable={name: _SelectableField(path) for name, path in _fields(*spec["versions"])},
         field_labels={name: name for name, _ in _fields(version)},
-        builtin=False,
-        list_kind=names["listKind"],
         open_api_schema=version["schema"]["openAPIV3Schema"],
         deprecation=_deprecation(resource, version, spec["versions"]),
     )
+
+
+def _component(resource: Resource) -> str:
+    reversed_group = ".".join(reversed(resource.group.split(".")))
+    return f"{reversed_group}.{resource.version}.{resource.kind}"
+
+
+def _subresources(
+    resource: Resource, schema: CustomResourceSchema, version: Object
+) -> Iterator[tuple[str, Subresource]]:
+    declared = version.get("subresources") or {}
+    if "status" in declared:
+        strategy = CustomResourceStatusStrategy(resource, schema, has_status=True)
+        yield "status", Subresource(strategy=strategy)
+    if declared.get("scale") is not None:
+        yield "scale", Subresource(representation=SCALE, scale=_scale_paths(declared["scale"]))
 
 
 def _fields(*versions: Object) -> Iterator[tuple[str, str]]:
@@ -129,14 +158,6 @@ def _fields(*versions: Object) -> Iterator[tuple[str, str]]:
     for version in versions:
         for field in version.get("selectableFields") or ():
             yield field["jsonPath"].removeprefix("."), field["jsonPath"]
-
-
-def _scale(scale: Object) -> ScalePaths:
-    return ScalePaths(
-        scale["specReplicasPath"].removeprefix("."),
-        scale["statusReplicasPath"].removeprefix("."),
-        (scale.get("labelSelectorPath") or "").removeprefix("."),
-    )
 
 
 def _deprecation(resource: Resource, version: Object, versions: list[Object]) -> str:
