@@ -66,6 +66,18 @@ def test_an_unchanged_route_keeps_its_compiled_form() -> None:
     assert changed.compiled is not first.compiled
 
 
+def test_a_route_that_changes_keeps_the_draws_of_rules_that_do_not() -> None:
+    rules = targets("s", "t")
+    first = observe_route(model_route("r", {"modelName": "m", "rules": rules}))
+    more = {"modelName": "m", "rules": [*targets("u"), *rules]}
+    draws = [
+        one.draw for one in observe_route(model_route("r", more), previous=first).compiled.rules
+    ]
+    kept = [one.draw for one in first.compiled.rules]
+    assert draws[-len(kept) :] == kept
+    assert draws[0] not in kept
+
+
 @pytest.mark.parametrize(
     ("extra", "words"),
     [

@@ -54,7 +54,7 @@ async def test_a_client_that_leaves_a_stream_stops_the_engine(how: str, tmp_path
         entries = await fleet.log_entries(200)
         assert {entry["status_code"] for entry in entries} == {499}
         assert {entry["error"]["type"] for entry in entries} == {"client_closed"}
-        assert fleet.router._backends[key("s")].endpoints.endpoints[0].in_flight == 0
+        assert fleet.router._dispatcher.backends[key("s")].endpoints.endpoints[0].in_flight == 0
 
 
 async def test_a_client_that_leaves_without_a_stream_stops_the_engine(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ async def test_a_client_that_leaves_during_prefill_stops_the_prefill(tmp_path: P
                 await prefill.abort_seen.wait()
             (entry,) = await fleet.log_entries(1)
             assert (entry["status_code"], entry["error"]["type"]) == (499, "client_closed")
-            endpoints = fleet.router._backends[key("s")].endpoints.endpoints
+            endpoints = fleet.router._dispatcher.backends[key("s")].endpoints.endpoints
             assert [endpoint.in_flight for endpoint in endpoints] == [0, 0]
         assert not decode.requests
 

@@ -81,7 +81,7 @@ async def test_nothing_is_left_behind(seed: int, caplog: pytest.LogCaptureFixtur
             await eventually(lambda: router._server.connections == 0)
             endpoints = [
                 endpoint
-                for live in router._backends.values()
+                for live in router._dispatcher.backends.values()
                 for endpoint in live.endpoints.endpoints
             ]
             await eventually(lambda: all(one.in_flight == 0 for one in endpoints))

@@ -6,10 +6,10 @@ from kthena.router.config import (
     AccessLogConfig,
     ConfigurationError,
     RouterConfig,
-    ScorerConfig,
     apply_environment,
     load_configuration,
 )
+from kthena.router.scheduler.settings import ScorerConfig
 
 
 @pytest.mark.parametrize("text", ["", "{}", "scheduler:", "scheduler: {plugins: {}}", "auth: {}"])
@@ -26,12 +26,12 @@ def test_score_plugins_and_weights_are_read() -> None:
           enabled:
           - {name: least-request, weight: 3}
     """
-    assert load_configuration(text).scorers == (ScorerConfig("least-request", 3.0),)
+    assert load_configuration(text).scheduler.scorers == (ScorerConfig("least-request", 3.0),)
 
 
 def test_a_weight_that_is_left_out_is_0_as_in_kthena() -> None:
     text = "scheduler: {plugins: {Score: {enabled: [{name: least-request}]}}}"
-    assert load_configuration(text).scorers == (ScorerConfig("least-request", 0.0),)
+    assert load_configuration(text).scheduler.scorers == (ScorerConfig("least-request", 0.0),)
 
 
 def test_switches_that_are_off_ask_for_nothing() -> None:

@@ -151,7 +151,7 @@ async def test_another_pair_is_tried_when_a_leg_fails(failure: Behaviour, side: 
         async with serving(TABLE, [server]) as fleet:
             for _ in range(8):
                 assert (await fleet.ask(CHAT)).status == 200
-            endpoints = fleet.router._backends[key("s")].endpoints.endpoints
+            endpoints = fleet.router._dispatcher.backends[key("s")].endpoints.endpoints
             assert [endpoint.in_flight for endpoint in endpoints] == [0, 0, 0, 0]
         failed = engines[0 if side == "prefill" else 1]
         assert failed.requests

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kthena.router.proxy.connection import ClientConnection, ServerState
-from kthena.router.proxy.framing import Limits
+from kthena.router.proxy.limits import Limits
 from support.router_http import MemoryTransport, Recorder
 
 HOST = b"host: a\r\n"

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import uvloop
 
-from kthena.router.proxy.framing import Limits
+from kthena.router.proxy.limits import Limits
 from support.router_client import Client, chat, get
 from support.router_fleet import eventually
 from support.router_http import JSON, listening

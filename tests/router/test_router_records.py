@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kthena.router.access_log import AccessLog
-from kthena.router.call import Call, Leg
+from kthena.router.call import Call
 from kthena.router.config import AccessLogConfig
 from kthena.router.endpoints import Endpoint, EndpointSet, LiveBackend
 from kthena.router.log_lines import json_line, text_line
@@ -20,6 +20,7 @@ from kthena.router.proxy.reply import Reply
 from kthena.router.proxy.request import Request
 from kthena.router.reasons import Reason
 from kthena.router.routes.spec import EndpointSpec, Server
+from kthena.router.scheduler.dispatch import Leg
 from support.router_client import Client, chat, get
 from support.router_fleet import (
     backend,

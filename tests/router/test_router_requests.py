@@ -10,7 +10,7 @@ import pytest
 from kthena.kube.clock import SystemClock
 from kthena.kube.readiness import ComponentState
 from kthena.router.app import Router
-from kthena.router.proxy.framing import Limits
+from kthena.router.proxy.limits import Limits
 from kthena.telemetry.metrics import Metrics
 from support.router_client import Client, ClientReply, chat, get
 from support.router_fleet import (
@@ -496,11 +496,11 @@ async def test_two_servers_of_one_pod_share_its_count() -> None:
         backends = [backend("s", engine), backend("t", engine)]
         assert backends[0].endpoints == backends[1].endpoints == (shared,)
         async with serving(table, backends) as fleet:
-            one = fleet.router._backends[key("s")].endpoints.endpoints[0]
-            assert one is fleet.router._backends[key("t")].endpoints.endpoints[0]
+            one = fleet.router._dispatcher.backends[key("s")].endpoints.endpoints[0]
+            assert one is fleet.router._dispatcher.backends[key("t")].endpoints.endpoints[0]
             async with await fleet.connect() as client:
                 client.send(chat({"model": "a"}))
                 await eventually(lambda: one.in_flight == 1)
                 fleet.router.swap(table, backends)
-                assert fleet.router._backends[key("s")].endpoints.endpoints[0] is one
+                assert fleet.router._dispatcher.backends[key("s")].endpoints.endpoints[0] is one
             await eventually(lambda: one.in_flight == 0)

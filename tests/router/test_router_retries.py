@@ -5,7 +5,15 @@ import random
 
 import pytest
 
-from kthena.router.retries import RetryBudget
+from kthena.router.proxy.errors import (
+    ConnectError,
+    ConnectionLostError,
+    UpstreamError,
+    UpstreamProtocolError,
+    UpstreamTimeoutError,
+)
+from kthena.router.proxy.reply_head import ReplyHead
+from kthena.router.retries import Retry, RetryBudget, RetryPolicy, is_retried, next_attempt
 from support.router_client import chat
 from support.router_fleet import backend, eventually, route, rule, serving, table_of
 from support.router_upstream import (
@@ -29,6 +37,47 @@ FAILURES = {
     "503": replying({}, 503),
     "504": replying({}, 504),
 }
+
+
+def head(status: int, *headers: tuple[bytes, bytes]) -> ReplyHead:
+    return ReplyHead(status, list(headers), [], 0, chunked=False)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (ConnectError("x"), "connect"),
+        (ConnectionLostError("x"), "connection_lost"),
+        (UpstreamTimeoutError("x"), None),
+        (UpstreamProtocolError("x"), None),
+        (head(502), "502"),
+        (head(503), "503"),
+        (head(504), "504"),
+        (head(503, (b"retry-after", b"1")), None),
+        (head(200), None),
+        (head(429), None),
+        (head(500), None),
+    ],
+    ids=str,
+)
+def test_what_an_attempt_came_to_decides_whether_another_follows(
+    outcome: ReplyHead | UpstreamError, reason: str | None
+) -> None:
+    found = next_attempt(outcome, 1, RetryPolicy())
+    assert found == (None if reason is None else Retry(reason))
+
+
+def test_attempts_are_bounded_by_the_policy() -> None:
+    def follows(attempts: int, further: int) -> bool:
+        return next_attempt(ConnectError("x"), attempts, RetryPolicy(further)) is not None
+
+    assert [follows(attempts, 2) for attempts in (1, 2, 3)] == [True, True, False]
+    assert not follows(1, 0)
+
+
+def test_back_pressure_is_told_by_its_header() -> None:
+    assert is_retried(503, [(b"content-type", b"text/plain")])
+    assert not is_retried(503, [(b"retry-after", b"")])
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())

@@ -247,6 +247,35 @@ def test_targets_that_are_not_eligible_leave_the_draw() -> None:
     assert draw.pick([]) is None
 
 
+def test_a_rule_that_did_not_change_goes_on_with_its_draw() -> None:
+    """Wherever it stands in a route of which everything else is different."""
+    split = rule(("a", 1), ("b", 1))
+    other = rule(("a", 1), ("b", 1), match=when(uri=StringMatch(prefix="/v1/chat")))
+    first = compile_route(route("chat", split))
+    assert first.rules[0].draw.pick([0, 1]) == 0
+    second = compile_route(route("renamed", other, split, adapters=("lora",)), first)
+    fresh, kept = second.rules
+    assert kept.draw is first.rules[0].draw
+    assert (kept.index, kept.draw.pick([0, 1])) == (1, 1)
+    assert fresh.draw.pick([0, 1]) == 0
+
+
+def test_a_rule_that_changed_begins_a_new_draw() -> None:
+    first = compile_route(route("chat", rule(("a", 1), ("b", 1))))
+    assert first.rules[0].draw.pick([0, 1]) == 0
+    (changed,) = compile_route(route("chat", rule(("a", 2), ("b", 1))), first).rules
+    assert changed.draw is not first.rules[0].draw
+    assert changed.draw.weights == (2, 1)
+
+
+def test_equal_rules_keep_a_draw_each() -> None:
+    dead, split = rule(("a", 0)), rule(("a", 1), ("b", 1))
+    first = compile_route(route("chat", dead, split, split))
+    second = compile_route(route("chat", split, split, split), first)
+    assert [one.draw for one in second.rules[:2]] == [one.draw for one in first.rules]
+    assert len({id(one.draw) for one in second.rules}) == 3
+
+
 def test_targets_may_repeat_a_server() -> None:
     target = Target(NamespacedName("default", "s"), 1)
     compiled = compile_route(Route(key("r"), "chat", (), (Rule("", None, (target, target)),)))

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 
-from kthena.router.config import ScorerConfig
 from kthena.router.endpoints import Endpoint, EndpointRegistry, EndpointSet, PDGroup
 from kthena.router.routes.spec import Backend, EndpointSpec, Role, Server
 from kthena.router.scheduler.best_score import BestScore
@@ -13,6 +12,7 @@ from kthena.router.scheduler.pairs import choose_pair, missing_role
 from kthena.router.scheduler.plugins import build_profile
 from kthena.router.scheduler.profile import Profile
 from kthena.router.scheduler.reachable import Reachable
+from kthena.router.scheduler.settings import SchedulerConfig, ScorerConfig
 from support.router_fleet import key
 
 REQUEST = SchedulingRequest("chat", "base", 100.0)
@@ -29,9 +29,8 @@ def endpoint(name: str, in_flight: int = 0) -> Endpoint:
 
 
 def profile(seed: int = 1) -> Profile:
-    return build_profile(
-        [ScorerConfig("least-request", 1.0)], Reachable(), random.Random(seed).random
-    )
+    config = SchedulerConfig(scorers=(ScorerConfig("least-request", 1.0),))
+    return build_profile(config, random.Random(seed).random)
 
 
 def test_the_least_busy_endpoint_is_chosen() -> None:
@@ -79,12 +78,22 @@ def test_weights_add_scores_up() -> None:
 
 def test_without_scorers_every_endpoint_is_as_good() -> None:
     endpoints = [endpoint(name, n) for n, name in enumerate("abc")]
-    bare = [build_profile([], Reachable(), random.Random(seed).random) for seed in range(50)]
+    bare = [build_profile(SchedulerConfig(), random.Random(seed).random) for seed in range(50)]
     assert {one.choose(REQUEST, endpoints) for one in bare} == set(endpoints)
 
 
 def kept_at(filter_: Reachable, now: float, endpoints: list[Endpoint]) -> list[Endpoint]:
     return list(filter_.keep(SchedulingRequest("m", "m", now), endpoints))
+
+
+def pause_after_refusing(filter_: Reachable, bad: Endpoint, now: float) -> float:
+    """For how long the endpoint is avoided, to the second."""
+    good = endpoint("good", 50)
+    filter_.refused(bad, now)
+    seconds = 0
+    while kept_at(filter_, now + seconds, [good, bad]) == [good]:
+        seconds += 1
+    return seconds
 
 
 def test_an_endpoint_that_refused_is_avoided_for_a_while_twice_as_long_each_time() -> None:
@@ -93,15 +102,15 @@ def test_an_endpoint_that_refused_is_avoided_for_a_while_twice_as_long_each_time
     pauses = []
     now = 100.0
     for _ in range(8):
-        pauses.append(reachable.refused(bad, now))
+        pauses.append(pause_after_refusing(reachable, bad, now))
         now += pauses[-1]
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
     assert kept_at(reachable, now - 0.1, [good, bad]) == [good]
     assert kept_at(reachable, now, [good, bad]) == [good, bad]
     reachable.refused(bad, now)
-    reachable.answered(bad)
+    reachable.answered(bad, 0.1)
     assert kept_at(reachable, now, [good, bad]) == [good, bad]
-    assert reachable.refused(bad, now) == 1
+    assert pause_after_refusing(reachable, bad, now) == 1
 
 
 def test_when_all_are_avoided_all_are_kept() -> None:

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from kthena.router.address import Address, address_of
 from kthena.router.proxy.awaiting import send_and_wait
 from kthena.router.proxy.errors import (
     ConnectError,
@@ -13,8 +14,9 @@ from kthena.router.proxy.errors import (
     UpstreamProtocolError,
     UpstreamTimeoutError,
 )
-from kthena.router.proxy.pool import ConnectionPool, PoolLimits
-from kthena.router.proxy.upstream import Address, Exchange, OutboundRequest, address_of
+from kthena.router.proxy.limits import PoolLimits
+from kthena.router.proxy.pool import ConnectionPool
+from kthena.router.proxy.upstream import Exchange, OutboundRequest
 from support.router_exchange import read_body
 from support.router_fleet import eventually
 from support.router_upstream import Behaviour, Turn, Upstream, answer, close, hang, reset
@@ -110,9 +112,8 @@ async def test_a_new_connection_that_dies_unanswered_is_not_replaced(
     pool: ConnectionPool, how: Behaviour
 ) -> None:
     async with Upstream(how) as engine:
-        with pytest.raises(ConnectionLostError) as caught:
+        with pytest.raises(ConnectionLostError):
             await ask(pool, engine)
-        assert not caught.value.received
         assert len(engine.requests) == 1
 
 
@@ -127,9 +128,8 @@ async def test_a_request_is_not_sent_again_once_a_byte_has_come_back(pool: Conne
 
     async with Upstream(half) as engine:
         await ask_all(pool, engine)
-        with pytest.raises(ConnectionLostError) as caught:
+        with pytest.raises(ConnectionLostError):
             await ask(pool, engine)
-        assert caught.value.received
         assert len(engine.requests) == 2
 
 
@@ -235,7 +235,7 @@ async def test_every_framing_of_a_reply_is_read(
 
     async with Upstream(behaviour) as engine:
         exchange = await ask(pool, engine)
-        assert exchange.header(b"link") is None
+        assert exchange.reply.header(b"link") is None
         assert await read_body(exchange, MIB) == body
         assert exchange.complete
         assert pool.idle_connections == int(reusable)
@@ -248,7 +248,7 @@ async def test_a_head_reply_has_no_body(pool: ConnectionPool) -> None:
     async with Upstream(behaviour) as engine:
         exchange = await ask(pool, engine, request_of(b"", method="HEAD"))
         assert await read_body(exchange, MIB) == b""
-        assert exchange.header(b"content-length") == b"3"
+        assert exchange.reply.header(b"content-length") == b"3"
         assert engine.requests[0].header("content-length") is None
 
 
@@ -302,9 +302,8 @@ async def test_a_reply_that_breaks_off_is_an_error(pool: ConnectionPool, head: b
 
     async with Upstream(behaviour) as engine:
         exchange = await ask(pool, engine)
-        with pytest.raises(ConnectionLostError) as caught:
+        with pytest.raises(ConnectionLostError):
             await read_body(exchange, MIB)
-        assert caught.value.received
 
 
 async def test_a_reply_above_the_limit_is_an_error(pool: ConnectionPool) -> None:

@@ -18,7 +18,7 @@ async def read_body(exchange: Exchange, limit: int) -> bytes:
     if not exchange.ended:
         await reader.done
     if reader.left < 0:
-        raise UpstreamProtocolError(f"the reply is larger than {limit} bytes", received=True)
+        raise UpstreamProtocolError(f"the reply is larger than {limit} bytes")
     if exchange.failure is not None:
         raise exchange.failure
     return b"".join(reader.pieces)

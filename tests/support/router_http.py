@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from kthena.router.proxy.framing import Limits
+from kthena.router.proxy.limits import Limits
 from kthena.router.proxy.reply import Reply
 from kthena.router.proxy.request import Request
 from kthena.router.proxy.server import Server

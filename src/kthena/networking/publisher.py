@@ -124,7 +124,7 @@ class Publisher:
             try:
                 while True:
                     await self._dirty.wait()
-                    await asyncio.sleep(_GATHER_S)
+                    await self._clock.sleep(_GATHER_S)
                     self._dirty.clear()
                     self._follow_namespaces(group)
                     if self._settled():

@@ -96,7 +96,8 @@ def observe_route(
 ) -> ObservedRoute:
     """Translate a ModelRoute.
 
-    What is equal to `previous` keeps its compiled form, and with it the state of its draws.
+    What is equal to `previous` keeps its compiled form; of a route that differs, rules that are
+    equal keep the state of their draws.
     """
     key = key_of(obj)
     rules: tuple[Rule, ...] = ()
@@ -116,10 +117,11 @@ def observe_route(
         warnings = tuple(_warnings_of(spec))
     refusal = None if fault is None else f"ModelRoute {key} is not served: {fault.message}"
     route = Route(key, model_name, adapters, rules, refusal)
-    if previous is not None and previous.route == route:
-        compiled = previous.compiled
+    before = None if previous is None else previous.compiled
+    if before is not None and before.route == route:
+        compiled = before
     else:
-        compiled = compile_route(route)
+        compiled = compile_route(route, before)
     created = str(metadata_of(obj).get("creationTimestamp") or "")
     return ObservedRoute(key, generation_of(obj), created, compiled, fault, warnings)
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from kthena.router.access_log import AccessLog
-from kthena.router.call import Call, Leg
+from kthena.router.call import Call
 from kthena.router.clock import Clock
 from kthena.router.log_lines import json_line, text_line
 from kthena.router.metrics import (
@@ -19,13 +19,14 @@ from kthena.router.metrics import (
     RouterMetrics,
 )
 from kthena.router.reasons import SUCCESS
+from kthena.router.scheduler.dispatch import Leg
 
 _BATCH: Final = 256
 _BATCH_TIME_S: Final = 0.2
 
 
 class Accounts:
-    """Counts and logs requests.
+    """Counts and logs requests; it decides nothing, and nothing that it notes on a call steers one.
 
     Mutable state: the finished requests that are not yet worked off, and the timer that will.
     """
@@ -67,8 +68,6 @@ class Accounts:
     def attempted(self, call: Call, leg: Leg) -> None:
         """An attempt of a request begins."""
         call.upstream.value -= 1
-        call.leg = leg
-        call.attempts += 1
         call.destination, call.upstream = self._metrics.upstream(
             call.match.route.label, leg.backend.label, leg.model or call.model
         )

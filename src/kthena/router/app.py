@@ -1,25 +1,26 @@
 """The router: requests in, the right engine out.
 
-A request goes accept -> parse -> match -> schedule -> forward -> account, one step each, in this
-order below. What they look things up in are two immutable values, the route table and the backends,
-which `swap` replaces: a rule that took a request keeps it, each attempt sees the latest endpoints.
+A request goes accept -> parse -> match here, then schedule (`scheduler.dispatch`) -> forward
+(`forwarding`) -> account (`accounting`). What they look things up in are two immutable values, the
+route table and the backends, which `swap` replaces: a rule that took a request keeps it, each attempt
+sees the latest endpoints.
 
 All steps run in the callbacks of sockets; only a disaggregated request, whose legs wait for each
 other, has a task.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kthena.router.access_log import AccessLog
 from kthena.router.accounting import Accounts
 from kthena.router.body.scan import MalformedBodyError, scan
-from kthena.router.call import Call, Leg
+from kthena.router.call import Call
 from kthena.router.clock import Clock
 from kthena.router.config import RouterConfig
 from kthena.router.connectors.http import HttpConnector
-from kthena.router.endpoints import EndpointRegistry, LiveBackend
+from kthena.router.endpoints import EndpointRegistry
 from kthena.router.forwarding import Forwarder
 from kthena.router.metrics import RouterMetrics
 from kthena.router.proxy.errors import RouterError
@@ -37,17 +38,13 @@ from kthena.router.refusals import (
     path_not_found,
     unreadable_body,
 )
+from kthena.router.relay import refuse
 from kthena.router.replies import Pages, is_models_path, send_error
 from kthena.router.routes.spec import Backend
-from kthena.router.routes.table import Match, NoMatch, RouteTable
-from kthena.router.scheduler.contract import SchedulingRequest
-from kthena.router.scheduler.pairs import choose_pair
+from kthena.router.routes.table import NoMatch, RouteTable
+from kthena.router.scheduler.dispatch import Dispatcher
 from kthena.router.scheduler.plugins import build_profile
-from kthena.router.scheduler.reachable import Reachable
 from kthena.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from kthena.machinery.objects import NamespacedName
 
 TABLES: Final = "tables"
 """The part of readiness that `swap` makes ready."""
@@ -74,11 +71,12 @@ class Router:
         self._accounts = Accounts(router_metrics, self._access_log, clock)
         self._pages = Pages(self.readiness, self._render_metrics, clock.now)
         self._render = metrics.render
-        reachable = Reachable()
-        self._profile = build_profile(config.scorers, reachable, rng.random)
+        self._dispatcher = Dispatcher(build_profile(config.scheduler, rng.random))
         self._pool = ConnectionPool(config.pool, clock.monotonic)
         connectors = {"http": HttpConnector()}
-        self._forwarder = Forwarder(self, self._pool, connectors, reachable, self._accounts, clock)
+        self._forwarder = Forwarder(
+            self._dispatcher, self._pool, connectors, self.readiness, self._accounts, clock
+        )
         self._server = Server(config.limits, self.handle)
         self._operations = Server(config.limits, self.handle_operations)
         router_metrics.watch("access_log_lost_lines", lambda: self._access_log.dropped)
@@ -90,7 +88,6 @@ class Router:
         self._table = RouteTable()
         self._request_count = rng.getrandbits(48)
         self._id_prefix = _id_prefix(rng)
-        self._backends: Mapping[NamespacedName, LiveBackend] = {}
         self._dropped = frozenset[bytes]() if config.forward_authorization else _AUTHORIZATION
 
     # Life
@@ -98,7 +95,7 @@ class Router:
     def swap(self, table: RouteTable, backends: Iterable[Backend]) -> None:
         """Route by these from the next request on."""
         self._table = table
-        self._backends = self._registry.replace(backends)
+        self._dispatcher.replace(self._registry.replace(backends))
         self._pool.retain(self._registry.addresses())
         self.readiness.report(TABLES, ready=True)
 
@@ -131,11 +128,6 @@ class Router:
         await self._operations.close(0)
         self._accounts.close()
 
-    @property
-    def draining(self) -> bool:
-        """Whether the router is ending."""
-        return self.readiness.draining
-
     def _render_metrics(self) -> bytes:
         self._accounts.settle()
         return self._render()
@@ -154,7 +146,7 @@ class Router:
         self._accounts.begun()
         reply.on_gone = call.client_left
         if request.refusal is not None:
-            self.refuse(call, request.refusal)
+            self._refuse(call, request.refusal)
             return
         try:
             if is_models_path(request.path):
@@ -165,9 +157,9 @@ class Router:
             self._match(call)
             self._forward(call)
         except RouterError as error:
-            self.refuse(call, error)
+            self._refuse(call, error)
         except MalformedBodyError as error:
-            self.refuse(call, unreadable_body(error))
+            self._refuse(call, unreadable_body(error))
         except Exception:  # noqa: BLE001 - one request must not end its connection's other ones
             self._forwarder.failed_unexpectedly(call)
 
@@ -199,88 +191,32 @@ class Router:
     def _match(self, call: Call) -> None:
         """Find the rule that takes the request."""
         found = self._table.match(call)
-        known = isinstance(found, Match) or self._table.knows(call.model)
-        self._accounts.model_known(call, known=known)
         if isinstance(found, NoMatch):
+            self._accounts.model_known(call, known=self._table.knows(call.model))
             raise no_route(call.model, found)
+        self._accounts.model_known(call, known=True)
         call.match = found
 
-    # schedule
-
-    def schedule(self, call: Call) -> Leg | None:
-        """Choose where the next attempt goes, or None when nothing is left that has not failed.
-
-        The first attempt draws a target by weight among those with something to ask. Further ones
-        stay with its other endpoints while there are any, then go to the rule's other targets.
-        """
-        rule = call.match.rule
-        if len(rule.targets) == 1:
-            backend = self._available(rule.targets[0].server)
-            return None if backend is None else self._choose(call, backend)
-        if call.leg is not None:
-            backend = self._available(call.leg.backend.server.key)
-            leg = None if backend is None else self._choose(call, backend)
-            if leg is not None:
-                return leg
-        eligible = {
-            index: found
-            for index, target in enumerate(rule.targets)
-            if (found := self._available(target.server)) is not None
-        }
-        while eligible:
-            drawn = rule.draw.pick(list(eligible))
-            if drawn is None:
-                break
-            leg = self._choose(call, eligible.pop(drawn))
-            if leg is not None:
-                return leg
-        return None
-
-    def _available(self, server: "NamespacedName") -> LiveBackend | None:
-        backend = self._backends.get(server)
-        return backend if backend is not None and backend.available else None
-
-    def _choose(self, call: Call, backend: LiveBackend) -> Leg | None:
-        # A LoRA adapter goes by its own name everywhere.
-        model = None if call.match.adapter else backend.server.model
-        wanted = SchedulingRequest(call.model, model or call.model, call.started)
-        if call.failed:
-            wanted.now = self._clock.monotonic()
-        if backend.server.disaggregated:
-            pair = choose_pair(self._profile, wanted, backend.endpoints, call.failed)
-            return None if pair is None else Leg(backend, model, pair.decode, pair)
-        endpoints = backend.endpoints.endpoints
-        if call.failed:
-            endpoints = tuple(one for one in endpoints if one not in call.failed)
-        endpoint = self._profile.choose(wanted, endpoints)
-        return None if endpoint is None else Leg(backend, model, endpoint)
-
-    # forward
+    # schedule, forward, account
 
     def _forward(self, call: Call) -> None:
         """Send the request to where it is scheduled."""
-        leg = self.schedule(call)
+        leg = self._dispatcher.schedule(call, call.started)
         if leg is None:
-            raise no_endpoint(call.match, self._backends)
+            raise no_endpoint(call.match, self._dispatcher.backends)
         call.fields = upstream_fields(call.request, self._dropped, call.request_id)
         self._forwarder.forward(call, leg)
 
-    # account
-
-    def refuse(self, call: Call, error: RouterError) -> None:
-        """Answer with an error of the router; a reply that has begun is cut."""
-        call.failure = error
-        if call.reply.started:
-            call.reply.cut()
-        else:
-            send_error(call.reply, error, self._clock.now(), call.request_id)
+    def _refuse(self, call: Call, error: RouterError) -> None:
+        refuse(call, error, self._clock.now())
         self._accounts.finished(call)
 
     def _request_id(self, request: Request) -> str:
         """The client's request id, or a new one in the form of a version 4 UUID."""
-        given = usable_request_id(request.known.get(b"x-request-id"))
-        if given is not None:
-            return given
+        given = request.known.get(b"x-request-id")
+        usable = None if given is None else usable_request_id(given)
+        if usable is not None:
+            return usable
         self._request_count += 1
         return f"{self._id_prefix}{self._request_count & _LOW_48_BITS:012x}"
 

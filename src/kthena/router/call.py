@@ -1,11 +1,10 @@
 """One request on its way through the router: what is known of it so far."""
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kthena.router.body.scan import JsonBody
-from kthena.router.endpoints import Endpoint, LiveBackend
+from kthena.router.endpoints import Endpoint
 from kthena.router.metrics import UNKNOWN_MODEL, UNRESOLVED, Destination, Level
 from kthena.router.proxy.errors import CLIENT_CLOSED_REQUEST, RouterError
 from kthena.router.proxy.reply import Reply
@@ -13,25 +12,12 @@ from kthena.router.proxy.request import Request
 from kthena.router.proxy.upstream import Exchange
 from kthena.router.reasons import Reason
 from kthena.router.routes.table import Match
-from kthena.router.scheduler.pairs import Pair
+from kthena.router.scheduler.dispatch import Leg
 
 if TYPE_CHECKING:
     import asyncio
 
 _EMPTY_BODY = JsonBody(b"{}", {})
-
-
-@dataclass(slots=True)
-class Leg:
-    """Where an attempt goes: an endpoint of a server, which with a pair is the decode side.
-
-    `model` is what the engine is told instead of the client's model name; None leaves that alone.
-    """
-
-    backend: LiveBackend
-    model: str | None
-    endpoint: Endpoint
-    pair: Pair | None = None
 
 
 class Flow(Protocol):
@@ -57,9 +43,11 @@ class Flow(Protocol):
 class Call:
     """A request, and what each step of its way has found. Times are monotonic seconds.
 
-    It is what rules may look at (`RequestView`), and the listener of the exchange that answers it.
-    `body` and `match` are set by the steps of those names, `answering` is the endpoint that an
-    attempt has to do with; nothing before them reads them. Class attributes are the defaults.
+    It is what rules may look at (`RequestView`), what a dispatcher decides by (`Dispatched`), and the
+    listener of the exchange that answers it. `body` and `match` are set by the steps of those names,
+    `answering` is the endpoint that an attempt has to do with; nothing before them reads them. The
+    forwarder keeps `leg`, `failed` and `attempts`; what accounting keeps here steers nothing. Class
+    attributes are the defaults.
     """
 
     body: JsonBody
@@ -76,6 +64,8 @@ class Call:
     """The header lines for engines."""
     attempts: int = 0
     dispatched: float = 0.0
+    attempted: float = 0.0
+    """When the first and the latest attempt began."""
     decode_started: float = 0.0
     exchange: Exchange | None = None
     task: "asyncio.Task[None] | None" = None

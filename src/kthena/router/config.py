@@ -5,14 +5,21 @@ that starts does everything that its configuration asks for. The exception are p
 feature that is switched off, which mean nothing there either.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from kthena.machinery.durations import SECOND, DurationError, parse_duration
 from kthena.machinery.yaml import YamlError, load_documents
-from kthena.router.proxy.framing import Limits
-from kthena.router.proxy.pool import PoolLimits
+from kthena.router.proxy.limits import Limits, PoolLimits
+from kthena.router.scheduler.plugins import PLUGINS, Plugins
+from kthena.router.scheduler.settings import (
+    DEFAULT_SCHEDULER,
+    ArgumentError,
+    FilterConfig,
+    SchedulerConfig,
+    ScorerConfig,
+)
 from kthena.telemetry.logging import LogFormat
 
 Value = TypeVar("Value")
@@ -20,7 +27,6 @@ Value = TypeVar("Value")
 CONFIGURATION_FILE: Final = "/etc/config/routerConfiguration.yaml"
 """Where Kthena's chart mounts the file."""
 
-_SCORERS: Final = ("least-request",)
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
@@ -44,14 +50,6 @@ class ConfigurationError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ScorerConfig:
-    """A scoring plugin and the weight of its scores."""
-
-    name: str
-    weight: float
-
-
-@dataclass(frozen=True, slots=True)
 class AccessLogConfig:
     """Whether and where each request leaves a line. `output` is stdout, stderr or a file's path."""
 
@@ -66,7 +64,7 @@ class RouterConfig:
 
     limits: Limits = field(default_factory=Limits)
     pool: PoolLimits = field(default_factory=PoolLimits)
-    scorers: tuple[ScorerConfig, ...] = (ScorerConfig("least-request", 1.0),)
+    scheduler: SchedulerConfig = DEFAULT_SCHEDULER
     access_log: AccessLogConfig = field(default_factory=AccessLogConfig)
     drain_timeout_s: float = 300.0
     expose_metrics: bool = False
@@ -75,8 +73,12 @@ class RouterConfig:
     """Whether engines see the client's `Authorization`."""
 
 
-def load_configuration(text: str, source: str = CONFIGURATION_FILE) -> RouterConfig:
+def load_configuration(
+    text: str, source: str = CONFIGURATION_FILE, plugins: Plugins = PLUGINS
+) -> RouterConfig:
     """The configuration of Kthena's YAML file; what it does not name keeps its default.
+
+    `plugins` are the scheduler's, by the names that the file may use.
 
     Raises:
         ConfigurationError: the text is no YAML, or a key is unknown, malformed or not implemented.
@@ -91,10 +93,9 @@ def load_configuration(text: str, source: str = CONFIGURATION_FILE) -> RouterCon
     root.refuse("auth", "authentication is not implemented; remove it or leave it empty")
     scheduler = root.child("scheduler")
     root.done()
-    scorers = _read_plugins(scheduler.child("plugins"))
-    _read_arguments(scheduler)
+    configured = _PluginReader(plugins).read(scheduler)
     scheduler.done()
-    return replace(RouterConfig(), scorers=scorers) if scorers is not None else RouterConfig()
+    return replace(RouterConfig(), scheduler=configured)
 
 
 def apply_environment(config: RouterConfig, environment: Mapping[str, str]) -> RouterConfig:
@@ -128,16 +129,16 @@ class _Node:
             value = {}
         if not isinstance(value, dict):
             raise ConfigurationError(path, "it must be a mapping")
-        self._value = cast("dict[str, Any]", value)
-        self._left = set(self._value)
+        self.value = cast("dict[str, Any]", value)
         self.path = path
+        self._left = set(self.value)
 
     def at(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
     def take(self, key: str) -> Any:
         self._left.discard(key)
-        return self._value.get(key)
+        return self.value.get(key)
 
     def child(self, key: str) -> "_Node":
         return _Node(self.take(key), self.at(key))
@@ -169,33 +170,80 @@ def _first_value(value: Any, path: str) -> str | None:
     return path if value else None
 
 
-def _read_plugins(plugins: _Node) -> tuple[ScorerConfig, ...] | None:
-    """The scorers that the file enables, or None where it does not speak of plugins."""
-    filters, scores = plugins.child("Filter"), plugins.child("Score")
-    plugins.done()
-    for index, name in enumerate(filters.items("enabled")):
-        path = f"{filters.at('enabled')}[{index}]"
-        raise ConfigurationError(path, f"the filter plugin {name!r} is not implemented")
-    enabled = scores.items("enabled")
-    for node in (filters, scores):
-        node.refuse("disabled", "it has no effect; leave the plugin out of `enabled`")
-        node.done()
-    if not enabled:
-        return None
-    configs: list[ScorerConfig] = []
-    for index, entry in enumerate(enabled):
-        node = _Node(entry, f"{scores.at('enabled')}[{index}]")
-        name, weight = node.take("name"), node.take("weight")
-        node.done()
-        if name not in _SCORERS:
-            raise ConfigurationError(
-                node.at("name"),
-                f"the score plugin {name!r} is not implemented; known is {', '.join(_SCORERS)}",
-            )
-        if any(config.name == name for config in configs):
-            raise ConfigurationError(node.at("name"), f"the plugin {name!r} is enabled twice")
-        configs.append(ScorerConfig(name, _check_weight(weight, node.at("weight"))))
-    return tuple(configs)
+Kind = Literal["filter", "score"]
+
+
+class _PluginReader:
+    """Reads the part `scheduler` of the file, and checks it against the plugins that exist."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._plugins = plugins
+        self._arguments: dict[str, Any] = {}
+
+    def read(self, scheduler: _Node) -> SchedulerConfig:
+        plugins = scheduler.child("plugins")
+        filters, scores = plugins.child("Filter"), plugins.child("Score")
+        plugins.done()
+        entries = scheduler.items("pluginConfig")
+        self._read_arguments(entries, scheduler.at("pluginConfig"))
+        filtering, scoring = self._read_filters(filters), self._read_scorers(scores)
+        for node in (filters, scores):
+            node.refuse("disabled", "it has no effect; leave the plugin out of `enabled`")
+            node.done()
+        return SchedulerConfig(filtering, scoring or DEFAULT_SCHEDULER.scorers)
+
+    def _read_filters(self, filters: _Node) -> tuple[FilterConfig, ...]:
+        found: dict[str, FilterConfig] = {}
+        for index, name in enumerate(filters.items("enabled")):
+            path = f"{filters.at('enabled')}[{index}]"
+            self._check("filter", name, path, found)
+            found[name] = FilterConfig(name, self._arguments_of(name))
+        return tuple(found.values())
+
+    def _read_scorers(self, scores: _Node) -> tuple[ScorerConfig, ...]:
+        found: dict[str, ScorerConfig] = {}
+        for index, entry in enumerate(scores.items("enabled")):
+            node = _Node(entry, f"{scores.at('enabled')}[{index}]")
+            name, weight = node.take("name"), node.take("weight")
+            node.done()
+            self._check("score", name, node.at("name"), found)
+            weighed = _check_weight(weight, node.at("weight"))
+            found[name] = ScorerConfig(name, weighed, self._arguments_of(name))
+        return tuple(found.values())
+
+    def _check(self, kind: Kind, name: Any, path: str, enabled: Container[str]) -> None:
+        """Refuse a name that no plugin of this kind has, or that is enabled already."""
+        known = [known for known, plugin in self._plugins.items() if getattr(plugin, kind)]
+        if name not in known:
+            others = f"; known is {', '.join(known)}" if known else ""
+            raise ConfigurationError(path, f"the {kind} plugin {name!r} is not implemented{others}")
+        if name in enabled:
+            raise ConfigurationError(path, f"the plugin {name!r} is enabled twice")
+
+    def _read_arguments(self, entries: list[Any], path: str) -> None:
+        for index, entry in enumerate(entries):
+            node = _Node(entry, f"{path}[{index}]")
+            name = node.take("name")
+            plugin = self._plugins.get(name) if isinstance(name, str) else None
+            if plugin is None or plugin.parse is None:
+                node.refuse("args", f"arguments of the plugin {name!r} are not implemented")
+                node.done()
+                continue
+            if name in self._arguments:
+                raise ConfigurationError(node.at("name"), f"the plugin {name!r} is here twice")
+            given = node.child("args")
+            node.done()
+            try:
+                self._arguments[name] = plugin.parse(given.value)
+            except ArgumentError as exc:
+                raise ConfigurationError(given.at(exc.name), exc.why) from exc
+
+    def _arguments_of(self, name: str) -> Any:
+        """The arguments that the file gives a plugin, else its defaults."""
+        plugin = self._plugins[name]
+        if name not in self._arguments and plugin.parse is not None:
+            self._arguments[name] = plugin.parse({})
+        return self._arguments.get(name)
 
 
 def _check_weight(weight: Any, path: str) -> float:
@@ -204,14 +252,6 @@ def _check_weight(weight: Any, path: str) -> float:
     if not isinstance(weight, int) or isinstance(weight, bool) or weight < 0:
         raise ConfigurationError(path, f"{weight!r} is no weight; use a whole number from 0 on")
     return float(weight)
-
-
-def _read_arguments(scheduler: _Node) -> None:
-    for index, entry in enumerate(scheduler.items("pluginConfig")):
-        node = _Node(entry, f"{scheduler.at('pluginConfig')}[{index}]")
-        name = node.take("name")
-        node.refuse("args", f"arguments of the plugin {name!r} are not implemented")
-        node.done()
 
 
 def _read(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from kthena.machinery.objects import NamespacedName
-from kthena.router.proxy.upstream import Address, address_of
+from kthena.router.address import Address, address_of
 from kthena.router.routes.spec import Backend, EndpointSpec, Role, Server
 
 

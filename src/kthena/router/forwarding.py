@@ -1,62 +1,42 @@
 """The step in which a request meets its engine: attempts, one after another, until one answers.
 
 An attempt goes to one endpoint, or through a connector over a prefill and a decode endpoint. A
-failure before the first byte has reached the client leads to a further attempt, as `retries` allows;
-whatever comes after that byte is final.
+failure before the first byte has reached the client leads to a further attempt, as `retries` decides;
+whatever comes after that byte is final. Where an attempt goes is the dispatcher's to say, whose
+plugins are told what became of it.
 """
 
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
 
 from kthena.router.accounting import Accounts
+from kthena.router.body.piece import Piece
 from kthena.router.body.scan import MalformedBodyError
 from kthena.router.body.splice import rename_model
-from kthena.router.call import Call, Leg
+from kthena.router.call import Call
 from kthena.router.clock import Clock
 from kthena.router.connectors.contract import Answer, Connector, EndpointError
 from kthena.router.endpoints import Endpoint
 from kthena.router.proxy.awaiting import send_and_wait
-from kthena.router.proxy.errors import (
-    ConnectError,
-    RouterError,
-    UpstreamError,
-    UpstreamProtocolError,
-    UpstreamTimeoutError,
-)
+from kthena.router.proxy.errors import ConnectError, RouterError, UpstreamError
 from kthena.router.proxy.pool import ConnectionPool
-from kthena.router.proxy.upstream import Exchange, OutboundRequest, Piece
+from kthena.router.proxy.upstream import Exchange, OutboundRequest
+from kthena.router.readiness import Readiness
 from kthena.router.refusals import (
     client_left,
     internal_error,
     unreadable_body,
     upstream_failed,
 )
-from kthena.router.relay import begin_relay, break_off
-from kthena.router.retries import MAX_FURTHER_ENDPOINTS, RetryBudget, is_retried
+from kthena.router.relay import begin_relay, break_off, refuse
+from kthena.router.retries import Retry, RetryBudget, RetryPolicy, next_attempt
+from kthena.router.scheduler.dispatch import Dispatcher, Leg
 from kthena.router.scheduler.pairs import Pair
-from kthena.router.scheduler.reachable import Reachable
 from kthena.telemetry.logging import get_logger
 
 _log = get_logger("router")
-
-
-class Desk(Protocol):
-    """Who decides where attempts go, and takes finished requests back."""
-
-    @property
-    def draining(self) -> bool:
-        """Whether the router is ending."""
-        ...
-
-    def schedule(self, call: Call) -> Leg | None:
-        """Where the next attempt goes, or None when nothing is left that has not failed."""
-        ...
-
-    def refuse(self, call: Call, error: RouterError) -> None:
-        """Answer with an error and account for the request."""
-        ...
+_POLICY = RetryPolicy()
 
 
 class Forwarder:
@@ -67,17 +47,17 @@ class Forwarder:
 
     def __init__(
         self,
-        desk: Desk,
+        dispatcher: Dispatcher,
         pool: ConnectionPool,
         connectors: Mapping[str, Connector],
-        reachable: Reachable,
+        readiness: Readiness,
         accounts: Accounts,
         clock: Clock,
     ) -> None:
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._pool = pool
         self._connectors = connectors
-        self._reachable = reachable
+        self._readiness = readiness
         self._accounts = accounts
         self._clock = clock
         self._budget = RetryBudget()
@@ -85,9 +65,9 @@ class Forwarder:
 
     def forward(self, call: Call, leg: Leg) -> None:
         """Begin the first attempt of a request."""
-        call.dispatched = self._clock.monotonic()
-        self._budget.count_request(call.dispatched)
-        self._attempt(call, leg)
+        now = call.dispatched = self._clock.monotonic()
+        self._budget.count_request(now)
+        self._attempt(call, leg, now)
 
     async def drain(self) -> None:
         """Wait for the tasks of requests that have ended."""
@@ -97,14 +77,16 @@ class Forwarder:
 
     def answered(self, call: Call, exchange: Exchange) -> None:
         """Relay a reply that has begun, or try elsewhere if it says no more than "not now"."""
-        self._reachable.answered(call.answering)
-        if is_retried(exchange):
-            further = self._further(call, str(exchange.status))
-            if further is not None:
-                exchange.discard()
-                self._attempt(call, further)
-                return
-        begin_relay(call, exchange)
+        now = self._clock.monotonic()
+        if call.leg is not None and call.leg.pair is None:  # the legs of a pair were told of before
+            self._dispatcher.profile.answered(call.answering, now - call.attempted)
+        retry = next_attempt(exchange.reply, call.attempts, _POLICY)
+        leg = None if retry is None else self._further(call, retry, now)
+        if leg is None:
+            begin_relay(call, exchange)
+        else:
+            exchange.discard()
+            self._attempt(call, leg, now)
 
     def ended(self, call: Call, exchange: Exchange) -> None:
         """Account for a request whose exchange is over, unless a further attempt follows."""
@@ -118,7 +100,7 @@ class Forwarder:
 
     def left(self, call: Call) -> None:
         """Stop the engines at once, since the client has left."""
-        call.failure = client_left(draining=self._desk.draining)
+        call.failure = client_left(draining=self._readiness.draining)
         self._give_up(call)
         self._accounts.finished(call)
 
@@ -126,11 +108,14 @@ class Forwarder:
         """Answer a request that met an error of the router itself."""
         _log.exception("request failed unexpectedly", request_id=call.request_id)
         self._give_up(call)
-        self._desk.refuse(call, internal_error())
+        self._refuse(call, internal_error())
 
     # Attempts
 
-    def _attempt(self, call: Call, leg: Leg) -> None:
+    def _attempt(self, call: Call, leg: Leg, now: float) -> None:
+        call.leg = leg
+        call.attempts += 1
+        call.attempted = now
         self._accounts.attempted(call, leg)
         if leg.pair is not None:
             task = asyncio.get_running_loop().create_task(self._run_pair(call, leg, leg.pair))
@@ -164,7 +149,7 @@ class Forwarder:
         except MalformedBodyError as error:
             # Only an edit looks for repeated members, of which a body may have too many.
             call.task = None
-            self._desk.refuse(call, unreadable_body(error))
+            self._refuse(call, unreadable_body(error))
             return
         except Exception:  # noqa: BLE001 - nobody waits for this task: the client would wait for ever
             call.task = None
@@ -172,12 +157,12 @@ class Forwarder:
             return
         call.task = None
         call.answering = answer.endpoint
-        call.exchange = answer.exchange
-        answer.exchange.hand_over(call)
+        call.exchange = answer.reply
+        answer.reply.hand_over(call)
 
     async def _send_leg(
         self, call: Call, leg: Leg, endpoint: Endpoint, body: tuple[Piece, ...]
-    ) -> Answer:
+    ) -> Answer[Exchange]:
         """Send one leg of a pair (`Send`). The prefill phase ends with the head of its reply."""
         started = self._clock.monotonic()
         status = 500
@@ -194,7 +179,7 @@ class Forwarder:
                 call.decode_started = started
             else:
                 self._accounts.prefill_ended(call, status, started)
-        self._reachable.answered(endpoint)
+        self._dispatcher.profile.answered(endpoint, self._clock.monotonic() - started)
         return Answer(endpoint, exchange)
 
     def _outbound(self, call: Call, leg: Leg, body: tuple[Piece, ...]) -> OutboundRequest:
@@ -214,26 +199,32 @@ class Forwarder:
 
     def _failed(self, call: Call, error: UpstreamError) -> None:
         """Try elsewhere after an attempt that brought no reply, or say why not."""
+        now = self._clock.monotonic()
         if isinstance(error, ConnectError):
-            self._reachable.refused(call.answering, self._clock.monotonic())
-        further = None
-        if not isinstance(error, UpstreamTimeoutError | UpstreamProtocolError):
-            further = self._further(call, error.word)
-        if further is None:
-            self._desk.refuse(call, upstream_failed(call.answering.pod, error))
+            self._dispatcher.profile.refused(call.answering, now)
+        retry = next_attempt(error, call.attempts, _POLICY)
+        leg = None if retry is None else self._further(call, retry, now)
+        if leg is None:
+            self._refuse(call, upstream_failed(call.answering.pod, error))
         else:
-            self._attempt(call, further)
+            self._attempt(call, leg, now)
 
-    def _further(self, call: Call, reason: str) -> Leg | None:
-        """Where to try once more, if anywhere: within the limit, the budget and what is left."""
+    def _further(self, call: Call, retry: Retry, now: float) -> Leg | None:
+        """Where a retry goes, if an endpoint is left that has not failed and the budget holds."""
         call.failed |= {call.answering}
-        if call.attempts > MAX_FURTHER_ENDPOINTS:
+        if not self._budget.allows(now):
             return None
-        leg = self._desk.schedule(call)
-        if leg is None or not self._budget.take(self._clock.monotonic()):
-            return None
-        self._accounts.retried(reason)
+        leg = self._dispatcher.schedule(call, now)
+        if leg is not None:
+            self._budget.take(now)
+            self._accounts.retried(retry.reason)
         return leg
+
+    # Ends
+
+    def _refuse(self, call: Call, error: RouterError) -> None:
+        refuse(call, error, self._clock.now())
+        self._accounts.finished(call)
 
     def _give_up(self, call: Call) -> None:
         if call.task is not None:

@@ -21,6 +21,7 @@ _HEALTHY: Final = b'{"message":"ok"}'
 _READY: Final = b'{"message":"router is ready"}'
 _READABLE: Final = frozenset({"GET", "HEAD"})
 MODELS_PATH: Final = "/v1/models"
+_MODEL_PREFIX: Final = f"{MODELS_PATH}/"
 
 
 def fields_of(content_type: bytes, now: datetime, request_id: str = "") -> bytes:
@@ -84,7 +85,7 @@ class Pages:
         _check_readable(request)
         page = table.models_page
         if request.path != MODELS_PATH:
-            name = request.path.removeprefix(f"{MODELS_PATH}/")
+            name = request.path.removeprefix(_MODEL_PREFIX)
             found = table.model_page(name)
             if found is None:
                 raise model_not_found(name)
@@ -119,7 +120,7 @@ class Pages:
 
 def is_models_path(path: str) -> bool:
     """Whether the path is that of the model list or of one model."""
-    return path == MODELS_PATH or path.startswith(f"{MODELS_PATH}/")
+    return path == MODELS_PATH or path.startswith(_MODEL_PREFIX)
 
 
 def _check_readable(request: Request) -> None:

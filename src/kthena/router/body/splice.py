@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
+from kthena.router.body.piece import Piece
 from kthena.router.body.scan import JsonBody
-from kthena.router.proxy.upstream import Piece
 
 _MODEL: Final = "model"
 _ONE: Final = b"1"

@@ -6,17 +6,19 @@ answered with 2xx, the decode request carries the client's body. What prefill ge
 
 from kthena.router.body.scan import JsonBody
 from kthena.router.body.splice import prefill_body, rename_model
-from kthena.router.connectors.contract import Answer, Send
+from kthena.router.connectors.contract import Answer, ReplyT, Send
 from kthena.router.scheduler.pairs import Pair
 
 
 class HttpConnector:
     """See the module."""
 
-    async def run(self, pair: Pair, body: JsonBody, model: str | None, send: Send) -> Answer:
+    async def run(
+        self, pair: Pair, body: JsonBody, model: str | None, send: Send[ReplyT]
+    ) -> Answer[ReplyT]:
         """See `Connector`."""
         prefill = await send(pair.prefill, prefill_body(body, model))
-        if not 200 <= prefill.exchange.status < 300:
+        if not 200 <= prefill.reply.status < 300:
             return prefill
-        prefill.exchange.discard()
+        prefill.reply.discard()
         return await send(pair.decode, rename_model(body, model))

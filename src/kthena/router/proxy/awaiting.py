@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
+from kthena.router.address import Address
 from kthena.router.proxy.pool import ConnectionPool
-from kthena.router.proxy.upstream import Address, Exchange, OutboundRequest
+from kthena.router.proxy.upstream import Exchange, OutboundRequest
 
 
 async def send_and_wait(

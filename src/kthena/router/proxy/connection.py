@@ -23,7 +23,6 @@ from kthena.router.proxy.framing import (
     CONTINUE,
     NO_BODY,
     Header,
-    Limits,
     bad_request,
     body_too_large,
     buffers_full,
@@ -40,6 +39,7 @@ from kthena.router.proxy.headers import (
     connection_tokens,
     keeps_alive,
 )
+from kthena.router.proxy.limits import Limits
 from kthena.router.proxy.liveness import probe_when_silent
 from kthena.router.proxy.reply import Reply
 from kthena.router.proxy.request import Request
@@ -471,7 +471,8 @@ class ClientConnection(asyncio.Protocol):
         if connection is not None:
             request.connection_tokens = connection_tokens(connection)
         request.keep_alive = keeps_alive(request.connection_tokens, request.version)
-        length, _, self._continue_due = framing
+        length = framing.content_length
+        self._continue_due = framing.expects_continue
         if length:
             if length > limits.max_body_bytes:
                 raise body_too_large(limits.max_body_bytes)

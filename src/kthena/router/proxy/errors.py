@@ -56,18 +56,10 @@ def render_error(error: RouterError) -> bytes:
 
 
 class UpstreamError(Exception):
-    """An exchange with an engine that brought no usable reply.
-
-    `received` tells whether at least one byte of a reply had arrived: if not, the engine may never
-    have seen the request.
-    """
+    """An exchange with an engine that brought no usable reply."""
 
     word: ClassVar[str] = "upstream"
     """What kind of failure it is, for metrics."""
-
-    def __init__(self, message: str, *, received: bool = False) -> None:
-        super().__init__(message)
-        self.received = received
 
 
 class ConnectError(UpstreamError):

@@ -3,24 +3,23 @@
 llhttp parses strictly: CL with TE, repeated or signed lengths, obs-fold, bare line feeds, blanks in
 chunk sizes and unknown transfer codings never come through. This module adds what a parser leaves to
 its user: Host, version, transfer codings that nobody here decodes, the form of the target, and the
-limits on sizes and times.
+refusals of what passes a limit.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from kthena.router.proxy.errors import RouterError
+from kthena.router.proxy.limits import Limits
 from kthena.router.reasons import Reason
 
 Header = tuple[bytes, bytes]
 """A header field: its name in lower case, its value as sent."""
 
-MIB: Final = 1024 * 1024
 LAST_CHUNK: Final = b"0\r\n\r\n"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -33,30 +32,6 @@ _ABSOLUTE_FORM = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
 _CHUNK_OVERHEAD_FACTOR = 16
 _DOT_SEGMENTS = frozenset({".", ".."})
 _CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f]")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one client connection may cost. Sizes in bytes, times in seconds."""
-
-    max_headers: int = 100
-    max_head_bytes: int = 64 * 1024
-    max_target_bytes: int = 8 * 1024
-    max_body_bytes: int = 32 * MIB
-    max_buffered_bytes: int = 1024 * MIB
-    """All request bodies together; a request that would pass it is answered 503."""
-    max_pipelined_bytes: int = 64 * 1024
-    """Bytes of further requests kept while one is being answered; beyond, reading pauses."""
-    head_timeout_s: float = 10.0
-    """From the first byte of a request (or the connection's start) to the end of its head."""
-    body_idle_timeout_s: float = 30.0
-    """Between two pieces of a request body."""
-    idle_timeout_s: float = 75.0
-    """Between two requests of a connection."""
-    write_stall_timeout_s: float = 120.0
-    """How long a client may leave a full send buffer untouched."""
-    linger_s: float = 5.0
-    """How long the rest of a refused request is read and dropped, so that the refusal arrives."""
 
 
 def status_line(status: int) -> bytes:

@@ -51,14 +51,11 @@ REPLY_FIELDS_REPLACED: Final = HOP_BY_HOP | {b"content-length", b"x-request-id"}
 REPLY_FIELDS_INSPECTED: Final = REPLY_FIELDS_REPLACED | {b"content-type", b"retry-after"}
 """Fields of a reply that are kept as pairs."""
 
-_NO_TOKENS: Final[frozenset[bytes]] = frozenset()
 _REQUEST_ID = re.compile(rb"[!#-\[\]-~]{1,128}")  # visible ASCII without quote and backslash
 
 
-def connection_tokens(value: bytes | None) -> frozenset[bytes]:
+def connection_tokens(value: bytes) -> frozenset[bytes]:
     """The options of a `Connection` field, in lower case."""
-    if value is None:
-        return _NO_TOKENS
     return frozenset(token.strip().lower() for token in value.split(b","))
 
 
@@ -77,9 +74,9 @@ def first_value(headers: Iterable[Header], name: bytes) -> bytes | None:
     return None
 
 
-def usable_request_id(value: bytes | None) -> str | None:
-    """The client's request id, or None where it has none that may go into logs and headers."""
-    if value is None or _REQUEST_ID.fullmatch(value) is None:
+def usable_request_id(value: bytes) -> str | None:
+    """The client's request id, or None where it may not go into logs and headers."""
+    if _REQUEST_ID.fullmatch(value) is None:
         return None
     return value.decode("ascii")
 
@@ -98,12 +95,12 @@ def upstream_fields(request: Request, dropped: frozenset[bytes], request_id: str
     the client's address; `X-Forwarded-Host` and `-Proto` of a proxy in front are kept.
     """
     known = request.known
-    client = request.client.encode()
+    client, tokens = request.client.encode(), request.connection_tokens
     hops = known.get(b"x-forwarded-for")
     return (
         b"%bx-request-id: %b\r\nx-forwarded-for: %b\r\nx-forwarded-host: %b\r\nx-forwarded-proto: %b\r\n"
         % (
-            join_lines(request.lines, dropped | request.connection_tokens),
+            join_lines(request.lines, dropped | tokens if tokens else dropped),
             request_id.encode(),
             client if hops is None else b"%b, %b" % (hops, client),
             known.get(b"x-forwarded-host") or known.get(b"host", b""),

@@ -10,12 +10,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Final
 
+from kthena.router.address import Address
 from kthena.router.proxy.errors import ConnectError, ConnectionLostError, UpstreamTimeoutError
+from kthena.router.proxy.limits import PoolLimits
 from kthena.router.proxy.upstream import (
-    Address,
     Exchange,
     Listener,
     OutboundRequest,
@@ -24,15 +24,6 @@ from kthena.router.proxy.upstream import (
 
 _TRIM_EVERY: Final = 64
 _SWEEP_INTERVAL_S: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
-    """How connections to engines are opened and kept. Times in seconds."""
-
-    connect_timeout_s: float = 3.0
-    max_idle_per_endpoint: int = 512
-    idle_timeout_s: float = 60.0
 
 
 class ConnectionPool:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from kthena.router.proxy.connection import ClientConnection, Handler, ServerState
-from kthena.router.proxy.framing import Limits
+from kthena.router.proxy.limits import Limits
 
 _BACKLOG: Final = 2048
 _SWEEP_INTERVAL_S: Final = 0.5

@@ -11,10 +11,12 @@ Mutable state is touched from the loop's thread only.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
 
+from kthena.router.address import Address
+from kthena.router.body.piece import Piece
 from kthena.router.proxy.errors import (
     ConnectionLostError,
     UpstreamError,
@@ -22,39 +24,18 @@ from kthena.router.proxy.errors import (
     UpstreamTimeoutError,
 )
 from kthena.router.proxy.flow_control import PEER_IS_SLOW, ReadGate
-from kthena.router.proxy.framing import Header
-from kthena.router.proxy.headers import (
-    REPLY_FIELDS_INSPECTED,
-    REPLY_FIELDS_REPLACED,
-    first_value,
-)
+from kthena.router.proxy.headers import REPLY_FIELDS_INSPECTED, REPLY_FIELDS_REPLACED
 from kthena.router.proxy.liveness import probe_when_silent
+from kthena.router.proxy.reply_head import NO_HEAD, ReplyHead, read_reply_framing
 
-Piece = bytes | memoryview
+if TYPE_CHECKING:
+    from kthena.router.proxy.framing import Header
 
 _MAX_HEAD_BYTES: Final = 256 * 1024
 _MAX_DISCARDED_BYTES: Final = 256 * 1024
 _DISCARD_TIMEOUT_S: Final = 10.0
 _JOINED_BODY_BYTES: Final = 64 * 1024
 _METHODS_WITHOUT_LENGTH: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-
-
-class Address(NamedTuple):
-    """Where an engine listens, and how that reads in a URL or a `Host` header."""
-
-    host: str
-    port: int
-    authority: bytes
-
-    def __str__(self) -> str:
-        """`host:port`, with brackets around IPv6."""
-        return self.authority.decode()
-
-
-def address_of(host: str, port: int) -> Address:
-    """The address of an IP (v6 without brackets) and a port."""
-    bracketed = f"[{host}]" if ":" in host else host
-    return Address(host, port, f"{bracketed}:{port}".encode())
 
 
 @dataclass(slots=True)
@@ -87,19 +68,6 @@ class OutboundRequest:
         if size <= _JOINED_BODY_BYTES:
             return [b"".join((head, *self.body))]
         return [head, *self.body]
-
-
-class ReplyHead(NamedTuple):
-    """The head of a reply: fields that are looked at, lines that are sent on, and its framing."""
-
-    status: int
-    known: list[Header]
-    lines: list[bytes]
-    content_length: int | None
-    chunked: bool
-
-
-_NO_HEAD: Final = ReplyHead(0, [], [], None, chunked=False)
 
 
 class Sink(Protocol):
@@ -156,7 +124,7 @@ class Exchange:
     """
 
     status: int = 0
-    reply: ReplyHead = _NO_HEAD
+    reply: ReplyHead = NO_HEAD
     received: bool = False
     """Whether a byte of a reply has arrived."""
     reused: bool = False
@@ -177,10 +145,6 @@ class Exchange:
         self.request = request
         self.listener: Listener = listener
         self._on_end = on_end
-
-    def header(self, name: bytes) -> bytes | None:
-        """The first value of a field of the reply in `REPLY_FIELDS_INSPECTED`."""
-        return first_value(self.reply.known, name)
 
     def relay(self, sink: Sink) -> None:
         """Send the body to `sink`, beginning with what is already here. Called once."""
@@ -215,7 +179,7 @@ class Exchange:
 
     def abort(self) -> None:
         """End now, if it has not ended, and close the connection."""
-        self.fail(ConnectionLostError("the exchange was given up", received=self.received))
+        self.fail(ConnectionLostError("the exchange was given up"))
 
     def fail(self, error: UpstreamError) -> None:
         """End now with an error, if it has not ended, and close the connection."""
@@ -335,7 +299,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._begun = False
         self._message_complete = False
         self._keep_alive = False
-        self._head = _NO_HEAD
+        self._head = NO_HEAD
 
     def start(self, exchange: Exchange) -> None:
         """Send an exchange's request; the connection is idle and open."""
@@ -407,7 +371,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._keep_alive = False
             if not self._message_complete:
                 why = exc.__context__ or exc
-                error = UpstreamProtocolError(f"the reply is not HTTP/1.1: {why}", received=True)
+                error = UpstreamProtocolError(f"the reply is not HTTP/1.1: {why}")
         self._tell(exchange, len(data))
         if error is not None:
             exchange.fail(error)
@@ -430,8 +394,7 @@ class UpstreamConnection(asyncio.Protocol):
         if exchange is not None:
             why = f": {exc}" if exc else ""
             error = ConnectionLostError(
-                f"the engine closed the connection before its reply was complete{why}",
-                received=exchange.received,
+                f"the engine closed the connection before its reply was complete{why}"
             )
         self._owner.lost(self, exchange, error)
 
@@ -497,26 +460,6 @@ class UpstreamConnection(asyncio.Protocol):
         elif not self._status:
             self._head_bytes += size
             if self._head_bytes > _MAX_HEAD_BYTES:
-                exchange.fail(
-                    UpstreamProtocolError("the head of the reply is too large", received=True)
-                )
+                exchange.fail(UpstreamProtocolError("the head of the reply is too large"))
         if complete:
             exchange.end(None)
-
-
-def read_reply_framing(known: list[Header]) -> tuple[int | None, bool]:
-    """The length of a reply's body, if it is given, and whether it is chunked.
-
-    Raises:
-        UpstreamProtocolError: it is in a transfer coding that nobody here can take off.
-    """
-    length, chunked = None, False
-    for name, value in known:
-        if name == b"content-length":
-            length = int(value)
-        elif name == b"transfer-encoding":
-            # Anything else, the parser reads until the connection ends.
-            if chunked or value.lower() != b"chunked":
-                raise UpstreamProtocolError(f"its transfer coding {value!r} is unknown")
-            chunked = True
-    return length, chunked

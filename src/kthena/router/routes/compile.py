@@ -43,16 +43,19 @@ class RuleProblem:
 
 
 class CompiledRule:
-    """A rule that can match. Its draw keeps its credit as long as the rule does not change."""
+    """A rule that can match, at its place in the route.
+
+    Its draw keeps its credit as long as the rule does not change (`compile_route`).
+    """
 
     __slots__ = ("_body_model", "_headers", "_uri", "draw", "index", "name", "targets")
 
-    def __init__(self, index: int, rule: Rule) -> None:
+    def __init__(self, index: int, rule: Rule, draw: SmoothDraw | None = None) -> None:
         match = rule.match or RuleMatch()
         self.index = index
         self.name = rule.name
         self.targets: tuple[Target, ...] = rule.targets
-        self.draw = SmoothDraw([target.weight for target in rule.targets])
+        self.draw = draw or SmoothDraw([target.weight for target in rule.targets])
         self._body_model = match.body_model
         self._uri = _compile(match.uri) if match.uri is not None else None
         self._headers: Sequence[tuple[bytes, Matches]] = tuple(
@@ -93,16 +96,31 @@ class CompiledRoute:
         )
 
 
-def compile_route(route: Route) -> CompiledRoute:
-    """Compile the rules of a route one by one."""
+def compile_route(route: Route, previous: CompiledRoute | None = None) -> CompiledRoute:
+    """Compile the rules of a route one by one.
+
+    A rule that is equal to one of `previous` goes on with its draw, wherever it stands now: shares
+    stay exact while other rules, or names of the route, change.
+    """
+    draws = _draws_of(previous)
     rules, problems = [], []
     for index, rule in enumerate(route.rules):
         errors = _check(index, rule)
         if errors:
             problems += [RuleProblem(index, error) for error in errors]
         else:
-            rules.append(CompiledRule(index, rule))
+            kept = draws.get(rule)
+            rules.append(CompiledRule(index, rule, kept.pop(0) if kept else None))
     return CompiledRoute(route, tuple(rules), tuple(problems), str(route.key))
+
+
+def _draws_of(compiled: CompiledRoute | None) -> dict[Rule, list[SmoothDraw]]:
+    """The draws of a route by their rules, of which several may be equal."""
+    draws: dict[Rule, list[SmoothDraw]] = {}
+    if compiled is not None:
+        for rule in compiled.rules:
+            draws.setdefault(compiled.route.rules[rule.index], []).append(rule.draw)
+    return draws
 
 
 def _compile(condition: StringMatch) -> Matches:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 class SmoothDraw:
     """Draws among targets of given weights; a weight of 0 is never drawn.
 
-    Mutable state: the credit of each target. It survives as long as the rule does.
+    Mutable state: the credit of each target. It survives as long as its rule does not change.
     """
 
     __slots__ = ("_credits", "weights")

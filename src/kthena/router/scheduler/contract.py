@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kthena.router.endpoints import Endpoint
 
@@ -47,6 +47,27 @@ class Scorer(Protocol):
         What is not known of an endpoint must not count for or against it.
         """
         ...
+
+
+@runtime_checkable
+class Learns(Protocol):
+    """What a filter or scorer hears of the endpoints that were chosen.
+
+    A plugin that wants to know derives from this and overrides what it needs; each default does
+    nothing.
+    """
+
+    def chosen(self, request: SchedulingRequest, endpoint: Endpoint) -> None:
+        """An attempt of the request goes to the endpoint; with a pair, each of the two is told."""
+        del request, endpoint
+
+    def answered(self, endpoint: Endpoint, seconds: float) -> None:
+        """It sent the head of a reply, of any status, so long after the request left."""
+        del endpoint, seconds
+
+    def refused(self, endpoint: Endpoint, now: float) -> None:
+        """It took no connection; `now` is monotonic."""
+        del endpoint, now
 
 
 class Picker(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kthena.router.endpoints import Endpoint
-from kthena.router.scheduler.contract import SchedulingRequest
+from kthena.router.scheduler.contract import Learns, SchedulingRequest
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0
@@ -22,7 +22,7 @@ class Pause(NamedTuple):
     seconds: float
 
 
-class Reachable:
+class Reachable(Learns):
     """Keeps endpoints whose pause after a refused connection is over.
 
     Mutable state: the pauses of endpoints that have not answered since they refused.
@@ -40,11 +40,8 @@ class Reachable:
         kept = [one for one in endpoints if not self._is_avoided(one, request.now)]
         return kept or endpoints
 
-    def refused(self, endpoint: Endpoint, now: float) -> float:
-        """It took no connection: avoid it for a second, then twice as long, up to half a minute.
-
-        Returns the seconds.
-        """
+    def refused(self, endpoint: Endpoint, now: float) -> None:
+        """Avoid it for a second, then twice as long each time, up to half a minute."""
         before = self._pauses.get(endpoint)
         seconds = _FIRST_PAUSE_S
         if before is not None:
@@ -54,10 +51,10 @@ class Reachable:
             if now > pause.until + _LONGEST_PAUSE_S:
                 del self._pauses[other]
         self._pauses[endpoint] = Pause(now + seconds, seconds)
-        return seconds
 
-    def answered(self, endpoint: Endpoint) -> None:
-        """It sent a reply: whatever was wrong is over."""
+    def answered(self, endpoint: Endpoint, seconds: float) -> None:
+        """Whatever was wrong is over."""
+        del seconds
         if self._pauses:
             self._pauses.pop(endpoint, None)
 
