@@ -141,9 +141,10 @@ def _stay(space: Workspace, script: str) -> None:
 
 
 def _router(space: Workspace) -> str:
-    note = space.folder / "state" / "kthena" / "local.json"
-    if not note.exists():
+    notes = list((space.folder / "state" / "kthena" / "local").glob("*.json"))
+    if not notes:
         return "127.0.0.1:8080"
+    (note,) = notes
     return str(json.loads(note.read_text())["router_url"]).removeprefix("http://")
 
 

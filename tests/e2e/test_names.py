@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,3 +78,34 @@ def test_entry_address_and_services_resolve_in_a_worker(space: Workspace, tmp_pa
     if "no private mounts" in ready.get("message", ""):
         pytest.skip(ready["message"])
     assert up.process.poll() is None
+
+
+FIRST_START = """
+import os, socket, time
+print(socket.getaddrinfo(os.environ["ENTRY_ADDRESS"], 80)[0][4][0], flush=True)
+time.sleep(3600)
+"""
+
+
+def test_entry_address_resolves_at_the_first_start_of_every_pod(
+    space: Workspace, tmp_path: Path
+) -> None:
+    images, manifest = tmp_path / "images.yaml", tmp_path / "serving.yaml"
+    images.write_text(json.dumps({"plain*": ["python3", "-c", FIRST_START]}))
+    manifest.write_text(SERVING.replace("replicas: 1\n  template", "replicas: 3\n  template"))
+    up = space.up("-f", str(manifest), "--image-map", str(images))
+    names = [f"names-{group}-worker-0-{index}" for group in range(3) for index in range(2)]
+
+    def pods() -> list[dict[str, Any]]:
+        listed = space.run("get", "pods", "-n", "team", "-o", "json").stdout
+        found = json.loads(listed)["items"] if listed else []
+        return found if len(found) == len(names) else []
+
+    def logs() -> list[str]:
+        return [space.run("logs", name, "-n", "team").stdout.strip() for name in names]
+
+    until("every pod has looked", lambda: all(logs()), report=space.logs)
+    addresses = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods()}
+    assert logs() == [addresses[f"{name[:-1]}0"] for name in names]
+    assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in pods())
+    assert "RoleDeleting" not in up.kubectl("get", "events", "-n", "team").stdout

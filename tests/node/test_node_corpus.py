@@ -46,6 +46,7 @@ def pods(obj: dict[str, Any], namespace: str, number: int) -> Iterator[dict[str,
         metadata = {
             **template.get("metadata", {}),
             "name": f"p{number}-{index}-{name}".rstrip("-").lower(),
+            "labels": {"workload": f"e{number}"},
         }
         yield {"metadata": metadata, "spec": {**spec, "terminationGracePeriodSeconds": 5}}
 
@@ -71,7 +72,8 @@ async def test_every_pod_becomes_ready(
             await node.ready.wait()
             for number, obj in enumerate(objects):
                 service = {
-                    "clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"x": "y"},
+                    "clusterIP": "None", "publishNotReadyAddresses": True,
+                    "selector": {"workload": f"e{number}"},
                 }  # fmt: skip
                 await api.create(SERVICES, {"metadata": {"name": f"e{number}"}, "spec": service})
                 made = [await api.create(PODS, pod) for pod in pods(obj, api.namespace, number)]

@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from kthena.local.node.hosts import (
     selects,
 )
 from kthena.local.node.resolution import HostsTable, rewrite
-from kthena.machinery.objects import NamespacedName, Object, key_of
+from kthena.machinery.objects import NamespacedName, Object, key_of, uid_of
 
 
 def service(name: str = "svc", namespace: str = "ns", **spec: Any) -> Object:
@@ -23,7 +24,12 @@ def service(name: str = "svc", namespace: str = "ns", **spec: Any) -> Object:
 
 def pod(name: str, address: str, *, ready: bool = True, labels: Any = None, **spec: Any) -> Object:
     return {
-        "metadata": {"name": name, "namespace": "ns", "labels": labels or {"app": "x"}},
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"uid-{name}",
+            "labels": labels or {"app": "x"},
+        },
         "spec": spec,
         "status": {
             "podIP": address,
@@ -136,6 +142,24 @@ def test_rewriting_keeps_the_file(tmp_path: Path) -> None:
         rewrite(path, content)
         assert path.read_bytes() == content
         assert inode in {None, path.stat().st_ino}
+
+
+async def test_an_address_counts_as_soon_as_it_is_given(tmp_path: Path) -> None:
+    table = HostsTable(FakeClock())
+    path, own = tmp_path / "hosts", pod("me", "")
+    table.set_service(NamespacedName("ns", "svc"), service(publishNotReadyAddresses=True))
+    waiting = asyncio.create_task(table.resolved(NamespacedName("ns", "svc")))
+    table.flush()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    table.add_file(uid_of(own), path, own, "127.2.0.9", ["me"])
+    table.flush()
+    await waiting
+    assert "127.2.0.9\tsvc.ns.svc" in path.read_text()
+    # Its status does not tell the address yet.
+    table.set_pod(key_of(own), pod("me", ""))
+    table.flush()
+    assert "127.2.0.9\tsvc.ns.svc" in path.read_text()
 
 
 async def test_files_follow_services_and_pods(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ async def test_a_seeded_pod_is_readdressed_and_has_not_restarted(world: World) -
 
 async def test_two_nodes_do_not_share_a_directory_or_addresses(world: World) -> None:
     other = NodeConfig("other", world.data, scheduler_names=())
-    with pytest.raises(ClaimError, match="in use by another node"):
+    with pytest.raises(ClaimError, match="in use by another process"):
         await Node(world.api.client, other).run()
     apart = Node(world.api.client, NodeConfig("other", world.folder / "b", scheduler_names=()))
     async with running(apart):

@@ -117,7 +117,7 @@ class Workspace:
     def up(self, *arguments: str, stdin: Path = Path(os.devnull)) -> "Up":
         """Start `kthena up` and wait until other commands find it."""
         process = self.start("up", "--port", "0", *arguments, stdin=stdin)
-        note = self.folder / "state" / "kthena" / "local.json"
+        note = self.folder / "state" / "kthena" / "local" / f"{process.pid}.json"
 
         def found() -> dict[str, Any]:
             if process.poll() is not None:

@@ -1,5 +1,7 @@
 """The data directory of what runs pods: the user's own, or one that goes with the process."""
 
+import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -7,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kthena.cli.errors import CliError, ExitCode
+
+_PREFIX = "kthena-"
 
 
 @contextmanager
@@ -25,8 +29,20 @@ def data_directory(given: Path | None) -> Iterator[Path]:
             ) from exc
         yield given.resolve()
         return
-    directory = Path(tempfile.mkdtemp(prefix="kthena-"))
+    _sweep()
+    directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove the temporary directories of processes that were killed."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        pid = directory.name.removeprefix(_PREFIX).partition("-")[0]
+        if not pid.isdigit() or Path(f"/proc/{pid}").exists():
+            continue
+        with contextlib.suppress(OSError):
+            if directory.lstat().st_uid == os.getuid() and not directory.is_symlink():
+                shutil.rmtree(directory, ignore_errors=True)

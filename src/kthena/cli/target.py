@@ -1,13 +1,13 @@
 """Which cluster and which router a command talks to.
 
 In this order: the option, the environment (`KUBECONFIG`, `KTHENA_ROUTER_URL`), a running
-`kthena up`, the usual kubeconfig. A running `kthena up` leaves a note of where it is in the user's
+`kthena up`, the usual kubeconfig. Each running `kthena up` leaves a note of where it is in the user's
 state folder; a note whose process is gone counts for nothing.
 """
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,38 +26,62 @@ ROUTER_URL_VARIABLE = "KTHENA_ROUTER_URL"
 
 @dataclass(frozen=True)
 class LocalNote:
-    """Where a running `kthena up` is to be found."""
+    """Where a running `kthena up` is to be found; `stays` unless it runs for one command only."""
 
     pid: int
     kubeconfig: str
     router_url: str
+    stays: bool = True
 
-    def write(self) -> Path:
-        """Leave the note for other commands; returns its file."""
-        path = _note_path()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_text(json.dumps(asdict(self)))
-        return path
+    def write(self) -> None:
+        """Leave the note for other commands."""
+        folder = _notes_folder()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path.write_text(json.dumps(asdict(self)))
 
     def remove(self) -> None:
-        """Take the note away again, unless another `kthena up` has replaced it."""
-        if read_note(require_alive=False) == self:
-            _note_path().unlink(missing_ok=True)
+        """Take the note away again."""
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def _path(self) -> Path:
+        return _notes_folder() / f"{self.pid}.json"
 
 
-def _note_path() -> Path:
+def _notes_folder() -> Path:
     root = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(root) / "kthena" / "local.json"
+    return Path(root) / "kthena" / "local"
 
 
-def read_note(*, require_alive: bool = True) -> LocalNote | None:
-    """The note of the running `kthena up`, if there is one."""
-    try:
-        note = LocalNote(**json.loads(_note_path().read_text()))
-    except (OSError, ValueError, TypeError):
+def running_notes() -> list[LocalNote]:
+    """The notes of all running `kthena up`: those that stay first, and the newest of them first.
+
+    Notes whose process is gone are removed.
+    """
+    notes: list[tuple[bool, float, LocalNote]] = []
+    for path in _notes_folder().glob("*.json"):
+        try:
+            note = LocalNote(**json.loads(path.read_text()))
+            written = path.stat().st_mtime
+        except (OSError, ValueError, TypeError):
+            continue
+        if Path(f"/proc/{note.pid}").exists():
+            notes.append((note.stays, written, note))
+        else:
+            path.unlink(missing_ok=True)
+    return [note for *_, note in sorted(notes, key=lambda each: each[:2], reverse=True)]
+
+
+def _chosen(notes: Sequence[LocalNote]) -> LocalNote | None:
+    """The note to go by; says so where there is a choice."""
+    if not notes:
         return None
-    if require_alive and not Path(f"/proc/{note.pid}").exists():
-        return None
+    note, *others = notes
+    text = f"using the running kthena up (pid {note.pid})"
+    if others:
+        named = ", ".join(f"{other.pid}: {other.kubeconfig}" for other in others)
+        text += f"; not using those of pid {named}"
+    click.echo(text, err=True)
     return note
 
 
@@ -73,11 +97,8 @@ def find_kubeconfig(option: str | None, environment: Mapping[str, str]) -> Path 
         return Path(option)
     if environment.get("KUBECONFIG"):
         return None
-    note = read_note()
-    if note is None:
-        return None
-    click.echo(f"using the running kthena up (pid {note.pid})", err=True)
-    return Path(note.kubeconfig)
+    note = _chosen(running_notes())
+    return None if note is None else Path(note.kubeconfig)
 
 
 def find_router(option: str | None, environment: Mapping[str, str]) -> str:
@@ -86,8 +107,11 @@ def find_router(option: str | None, environment: Mapping[str, str]) -> str:
     Raises:
         CliError: nothing says where the router is.
     """
-    note = read_note()
-    url = option or environment.get(ROUTER_URL_VARIABLE) or (note.router_url if note else "")
+    url = option or environment.get(ROUTER_URL_VARIABLE) or ""
+    if not url and (notes := running_notes()):
+        # A single one needs no words: what chat prints is the answer.
+        note = _chosen(notes) if len(notes) > 1 else notes[0]
+        url = note.router_url if note else ""
     if not url:
         raise CliError(
             "no router is known",

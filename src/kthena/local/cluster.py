@@ -37,6 +37,7 @@ from kthena.local.apiserver.config import ApiServerConfig
 from kthena.local.apiserver.server import ApiServer
 from kthena.local.deployments import Informers as DeploymentInformers
 from kthena.local.deployments import deployment_runners
+from kthena.local.node.claims import claim_directory
 from kthena.local.node.config import NodeConfig
 from kthena.local.node.images import Entry
 from kthena.local.node.node import Node
@@ -102,7 +103,7 @@ class LocalCluster:
 
         Raises:
             ListenError: the router's port is taken.
-            ClaimError: another node uses the data directory.
+            ClaimError: another cluster uses the data directory.
             OSError: the data directory cannot be used.
         """
         async with AsyncExitStack() as stack:
@@ -136,7 +137,8 @@ class LocalCluster:
         raise RuntimeError(f"{name} has ended by itself")
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        self.config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Before anything is written: what is there may be what another cluster runs on.
+        stack.enter_context(claim_directory(self.config.data_dir))
         await self._api.start()
         stack.push_async_callback(self._api.stop)
         self._write_kubeconfig()

@@ -1,11 +1,13 @@
 """The command line of `kthena up`: options in, a cluster around a session, an exit status out."""
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +18,11 @@ from kthena.cli.inputs import Inputs, read_inputs
 from kthena.cli.options import input_options
 from kthena.cli.target import FIELD_MANAGER
 from kthena.cli.up.settings import Settings
+
+if TYPE_CHECKING:
+    from kthena.local.cluster import LocalConfig
+
+_INTERRUPTED = 130
 
 
 @click.command("up")
@@ -68,9 +75,9 @@ def command(
     settings = Settings(files, kustomizations, command_line, wait_s)
     inputs = read_inputs(files, kustomizations)
     entries = read_image_maps(image_maps)
-    with data_directory(data_dir) as directory:
-        from kthena.local.cluster import LocalConfig
+    from kthena.local.cluster import LocalConfig
 
+    with data_directory(data_dir) as directory:
         config = LocalConfig(directory, router_port=port, image_map=entries, time_scale=time_scale)
         status = _run(_serve(settings, inputs, config))
     sys.exit(status)
@@ -83,7 +90,36 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
         return runner.run(main)
 
 
-async def _serve(settings: Settings, inputs: Inputs, config: Any) -> int:
+async def _serve(settings: Settings, inputs: Inputs, config: "LocalConfig") -> int:
+    """Run to the end or until a signal; everything is stopped in order in either case."""
+    interrupted = asyncio.Event()
+    _on_signals(interrupted)
+    work = asyncio.create_task(_work(settings, inputs, config))
+    interrupt = asyncio.create_task(interrupted.wait())
+    await asyncio.wait([work, interrupt], return_when=asyncio.FIRST_COMPLETED)
+    for task in (work, interrupt):
+        task.cancel()
+    await asyncio.gather(work, interrupt, return_exceptions=True)
+    if work.cancelled():
+        return _INTERRUPTED if settings.command else 0
+    return work.result()
+
+
+def _on_signals(interrupted: asyncio.Event) -> None:
+    """The first signal begins an ordered end, a second one does not wait for it."""
+
+    def stop() -> None:
+        if interrupted.is_set():
+            # The processes of pods end with this one, however it goes.
+            os._exit(_INTERRUPTED)
+        interrupted.set()
+
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(each, stop)
+
+
+async def _work(settings: Settings, inputs: Inputs, config: "LocalConfig") -> int:
     from kthena.cli.up.session import Session
     from kthena.kube.client import ClientConfig, KubeClient
     from kthena.local.cluster import ListenError, LocalCluster

@@ -6,7 +6,6 @@ is ready and follow edits of the inputs, until a signal says to stop.
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,14 +30,13 @@ if TYPE_CHECKING:
     from kthena.local.cluster import LocalCluster
 
 _POLL_S = 0.1
-_TABLE_S = 0.5
+_TABLE_S = 1.0
+_COMMAND_END_S = 5.0
 _PATIENCE_S = 5.0
 """How long an object may say that it cannot proceed before waiting for it is given up."""
 
-_INTERRUPTED = 130
 _READY = {"Current": "yes", "InProgress": "not yet", "Failed": "no", "Terminating": "no"}
 """What the table says of a state."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Session:
@@ -53,36 +51,34 @@ class Session:
         self._client = client
         self._applied: list[Applied] = []
         self._table = LiveTable()
-        self._interrupted = asyncio.Event()
 
     async def run(self) -> int:
-        """Run until the command has ended, a signal came, or a part of the cluster has failed.
+        """Run until the command has ended, or a part of the cluster has failed, or until cancelled.
 
         Returns the exit status.
 
         Raises:
             CliError: an object is refused, or not ready in time.
         """
-        note = LocalNote(os.getpid(), str(self._cluster.kubeconfig), self._cluster.router_url)
+        note = LocalNote(
+            os.getpid(),
+            str(self._cluster.kubeconfig),
+            self._cluster.router_url,
+            stays=not self._settings.command,
+        )
         note.write()
-        loop = asyncio.get_running_loop()
-        for each in _SIGNALS:
-            loop.add_signal_handler(each, self._interrupted.set)
         work = asyncio.create_task(self._work())
         failure = asyncio.create_task(self._cluster.wait_failed())
-        interrupt = asyncio.create_task(self._interrupted.wait())
         try:
-            await asyncio.wait([work, failure, interrupt], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([work, failure], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (work, failure, interrupt):
-                task.cancel()
-            await asyncio.gather(work, failure, interrupt, return_exceptions=True)
             note.remove()
-        if not work.cancelled():
-            return _result(work, self._cluster.api_url)
+            for task in (work, failure):
+                task.cancel()
+            await asyncio.gather(work, failure, return_exceptions=True)
         if not failure.cancelled():
             failure.result()
-        return _INTERRUPTED if self._settings.command else 0
+        return _result(work, self._cluster.api_url)
 
     async def _work(self) -> int:
         await self._apply(self._inputs)
@@ -162,9 +158,7 @@ class Session:
         try:
             status = await process.wait()
         except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                process.terminate()
-            await process.wait()
+            await _end(process)
             raise
         return 128 - status if status < 0 else status
 
@@ -210,6 +204,17 @@ class Session:
             if each.outcome != "unchanged":
                 self._table.note(str(each))
         return Snapshot.take(inputs.watched)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the user's command, which may be one that does not heed a signal."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _COMMAND_END_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 def _result(work: "asyncio.Task[int]", server: str) -> int:

@@ -28,15 +28,15 @@ def claim_directory(directory: Path) -> Iterator[None]:
     Raises:
         ClaimError: another process has it.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ClaimError(
-                f"data directory {directory} is in use by another node; stop it, or choose another "
-                "directory with --data-dir"
+                f"data directory {directory} is in use by another process; stop it, or choose "
+                "another directory with --data-dir"
             ) from error
         yield
     finally:

@@ -65,8 +65,11 @@ def selects(service: Object, pod: Object) -> bool:
     return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
-def endpoint_of(pod: Object) -> Endpoint:
-    """The pod as an endpoint; a terminating one is not ready."""
+def endpoint_of(pod: Object, given: str = "") -> Endpoint:
+    """The pod as an endpoint; a terminating one is not ready.
+
+    `given` is its address where its status does not tell one yet.
+    """
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     ready = not is_terminating(pod) and any(
         condition.get("type") == "Ready" and condition.get("status") == "True"
@@ -74,7 +77,7 @@ def endpoint_of(pod: Object) -> Endpoint:
     )
     finished = status.get("phase") in {"Succeeded", "Failed"}
     return Endpoint(
-        address="" if finished else str(status.get("podIP") or ""),
+        address="" if finished else str(status.get("podIP") or given),
         ready=ready,
         hostname=str(spec.get("hostname") or ""),
         subdomain=str(spec.get("subdomain") or ""),

@@ -5,6 +5,7 @@ node, when its volumes can be had; it then prepares every start, reading the Con
 of variables anew.
 """
 
+import contextlib
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kthena.api.kubernetes import CONFIG_MAPS, SECRETS
+from kthena.api.kubernetes import CONFIG_MAPS, SECRETS, SERVICES
+from kthena.api.workload.names import ENV_ENTRY_ADDRESS
 from kthena.kube.client import KubeClient
+from kthena.kube.clock import wait_for
 from kthena.kube.errors import ApiError, NotFound
 from kthena.kube.events import EventRecorder
 from kthena.local.node.addresses import AddressPool
@@ -41,10 +44,11 @@ from kthena.local.node.volumes import (
     plan_mounts,
     plan_volumes,
 )
-from kthena.machinery.objects import Object, name_of, namespace_of, uid_of
+from kthena.machinery.objects import NamespacedName, Object, name_of, namespace_of, uid_of
 
 _MAX_HOSTNAME: Final = 63
 _HOSTS: Final = "/etc/hosts"
+_ENTRY_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class NodeContext:
         volumes = plan_volumes(pod.get("spec") or {}, facts, references, roots)
         materialise(volumes)
         self.hosts.add_file(uid, self.dirs.hosts_file(uid), pod, address, own_names(pod))
+        await self._await_entry(pod)
         if self.limit:
             text = (
                 "no private mounts on this host, so names of Services do not resolve and volumes are "
@@ -105,6 +110,23 @@ class NodeContext:
             if volume.notice:
                 self.events.record(pod, "Normal", "VolumeReplaced", volume.notice)
         return PodPreparation(self, address, volumes)
+
+    async def _await_entry(self, pod: Object) -> None:
+        """Wait for a while until the pod's processes can resolve the entry of their role instance.
+
+        Its Service is there before the pods, but word of it, and of the entry pod's address, may come
+        after the word of this pod; a program that looks the name up at its start would fail.
+        """
+        name = entry_service(pod)
+        if name is None:
+            return
+        try:
+            service = await self.client.get(SERVICES, name.name, name.namespace)
+        except ApiError:
+            return
+        self.hosts.set_service(name, service)
+        with contextlib.suppress(TimeoutError):
+            await wait_for(self.time.wall, self.hosts.resolved(name), _ENTRY_S)
 
     async def read(self, needed: Needed) -> References:
         """The ConfigMaps and Secrets that are needed, as far as they exist.
@@ -229,6 +251,16 @@ class _Start:
             ENV_POD: name_of(self.pod),
             ENV_MOUNTS: ":".join(f"{mount.target}={mount.source}" for mount in self.mounts),
         }
+
+
+def entry_service(pod: Object) -> NamespacedName | None:
+    """The Service that a pod's containers have in `ENTRY_ADDRESS`."""
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        for variable in container.get("env") or ():
+            if variable.get("name") == ENV_ENTRY_ADDRESS:
+                name, _, namespace = str(variable.get("value") or "").partition(".")
+                return NamespacedName(namespace, name) if name and namespace else None
+    return None
 
 
 def hostname(pod: Object) -> str:

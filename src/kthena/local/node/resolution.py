@@ -23,7 +23,7 @@ from kthena.local.node.hosts import (
     render_services,
     selects,
 )
-from kthena.machinery.objects import NamespacedName, Object, labels_of, namespace_of
+from kthena.machinery.objects import NamespacedName, Object, key_of, labels_of, namespace_of, uid_of
 
 _GATHER_S: Final = 0.02
 _DUTY: Final = 10
@@ -43,8 +43,8 @@ class _File:
 class HostsTable:
     """Hosts files by pod UID.
 
-    Mutable state: Services, pods (as endpoints with their labels), the answers as of the last
-    rewriting, and the files.
+    Mutable state: Services, pods (as endpoints with their labels), addresses that the node has given
+    and no status may tell yet (by UID), the answers as of the last rewriting, and the files.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -52,8 +52,10 @@ class HostsTable:
         self._services: dict[NamespacedName, Object] = {}
         self._pods: dict[NamespacedName, tuple[Object, Endpoint]] = {}
         self._files: dict[str, _File] = {}
+        self._addresses: dict[str, str] = {}
         self._answers: list[Answer] = []
         self._changed = asyncio.Event()
+        self._flushed = asyncio.Event()
 
     def set_service(self, key: NamespacedName, service: Object | None) -> None:
         """A Service was added or changed, or is gone."""
@@ -70,7 +72,7 @@ class HostsTable:
             self._pods.pop(key, None)
             changed = before is not None
         else:
-            endpoint = endpoint_of(pod)
+            endpoint = endpoint_of(pod, self._addresses.get(uid_of(pod), ""))
             self._pods[key] = (pod, endpoint)
             changed = (
                 before is None or before[1] != endpoint or labels_of(before[0]) != labels_of(pod)
@@ -81,7 +83,12 @@ class HostsTable:
     def add_file(
         self, uid: str, path: Path, pod: Object, address: str, names: Sequence[str]
     ) -> None:
-        """Write a pod's file and keep it up to date until `remove_file`."""
+        """Write a pod's file and keep it up to date until `remove_file`.
+
+        From now on the pod's Services stand for its address.
+        """
+        self._addresses[uid] = address
+        self.set_pod(key_of(pod), pod)
         aliases: list[dict[str, Any]] = (pod.get("spec") or {}).get("hostAliases") or []
         entry = _File(path, namespace_of(pod), render_own(address, names, aliases))
         self._files[uid] = entry
@@ -90,8 +97,14 @@ class HostsTable:
         self._changed.set()
 
     def remove_file(self, uid: str) -> None:
-        """Forget a pod's file."""
+        """Forget a pod's file and address."""
         self._files.pop(uid, None)
+        self._addresses.pop(uid, None)
+
+    async def resolved(self, service: NamespacedName) -> None:
+        """Wait until the files have an answer for a Service."""
+        while not any(answer.service == service for answer in self._answers):
+            await self._flushed.wait()
 
     async def run(self) -> None:
         """Rewrite files as things change, until cancelled."""
@@ -111,6 +124,8 @@ class HostsTable:
             if entry.namespace not in texts:
                 texts[entry.namespace] = render_services(self._answers, entry.namespace)
             self._write(entry, texts[entry.namespace])
+        self._flushed.set()
+        self._flushed = asyncio.Event()
 
     def _compute(self) -> Iterable[Answer]:
         by_label: dict[tuple[str, str, str], list[NamespacedName]] = defaultdict(list)
