@@ -152,6 +152,21 @@ def test_custom_resource_owns_pods(api: Api, widgets: Definition, namespace: str
     eventually(lambda: api.get(f"{pods}/p").status == 404, timeout_s=60)
 
 
+def test_dependents_of_custom_resources_go_with_their_definition(
+    api: Api, widgets: Definition, maps: str, namespace: str
+) -> None:
+    path = widgets.collection(namespace)
+    for name in ("first", "w"):
+        owner = api.create(path, widgets.object(name)).expect(201)
+        make(api, maps, f"of-{name}", owner)
+    # A real collector learns of a new kind some time after the CRD.
+    api.delete(f"{path}/first").expect(200)
+    eventually(lambda: api.get(f"{maps}/of-first").status == 404, timeout_s=60)
+    api.delete(widgets.path).expect(200)
+    gone(api, widgets.path)
+    gone(api, f"{maps}/of-w")
+
+
 def test_cluster_scoped_dependent_of_a_namespaced_owner_is_kept(
     api: Api, maps: str, unique: str
 ) -> None:

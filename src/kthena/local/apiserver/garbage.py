@@ -4,11 +4,12 @@ The decisions are those of kube-controller-manager's collector. An object whose 
 is deleted; one with an owner left loses its references to absent ones. An owner deleted in the
 foreground waits for dependents that block it, and its dependents go first; one deleted with orphaning
 releases them. An owner is looked up by apiVersion, kind and name in the dependent's namespace (or
-cluster-wide for cluster-scoped kinds) and must have the uid of the reference; a reference to a kind
-that is not served decides nothing until it is.
+cluster-wide for cluster-scoped kinds) and must have the uid of the reference; a reference to a
+kind that is not served decides nothing until it is, unless the owner was seen to go.
 
-Mutable state: which objects refer to which uid, the terminating objects by uid, and the objects whose
-owners are of unknown kinds; all of it follows from the changes of the store.
+Mutable state: which objects refer to which uid, the namespaces of those among these that were
+seen to go, the terminating objects by uid, and the objects whose owners are of unknown kinds; all of it follows from
+the changes of the store.
 """
 
 from collections import defaultdict
@@ -48,6 +49,7 @@ class GarbageCollector:
         self._dependents: dict[str, set[Place]] = defaultdict(set)
         self._owners: dict[Place, tuple[str, ...]] = {}
         self._waiting: dict[str, Place] = {}
+        self._gone: dict[str, str] = {}
         self._undecided: set[Place] = set()
         catalog.on_change(self._retry)
 
@@ -74,6 +76,7 @@ class GarbageCollector:
             self._dependents[uid].discard(place)
             if not self._dependents[uid]:
                 del self._dependents[uid]
+                self._gone.pop(uid, None)
         for uid in uids:
             self._dependents[uid].add(place)
         if uids:
@@ -90,6 +93,9 @@ class GarbageCollector:
         self._index(place, ())
         self._undecided.discard(place)
         self._waiting.pop(uid_of(obj), None)
+        if self._dependents.get(uid_of(obj)):
+            # With the last object of a kind its CRD may go, and then nobody can ask for the owner.
+            self._gone[uid_of(obj)] = place.key.namespace
         for dependent in self._dependents.get(uid_of(obj), ()):
             self._background.add(self._check, dependent)
 
@@ -109,7 +115,8 @@ class GarbageCollector:
     def _state(self, reference: Object, namespace: str) -> OwnerState:
         owner = self._find_owner(reference, namespace)
         if owner is None:
-            return OwnerState.UNKNOWN
+            gone_from = self._gone.get(reference["uid"])
+            return OwnerState.ABSENT if gone_from in ("", namespace) else OwnerState.UNKNOWN
         if not namespace and self._is_namespaced(owner.bucket):
             return OwnerState.UNKNOWN
         entry = self._registry.store.get(owner.bucket, owner.key)
