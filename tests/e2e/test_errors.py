@@ -41,15 +41,16 @@ def manifests(folder: Path, **texts: str) -> str:
         ("a: 1\na: 2", 2, ["serving.yaml:2:4:", 'key "a"']),
         ("kind: ModelServing\nmetadata: {name: x}", 2, ["serving.yaml:1:", "no apiVersion"]),
         (SERVING.replace("replicas: 2", "replicas: -2"), 6,
-         ["serving.yaml:2", 'ModelServing.workload.serving.volcano.sh "qwen3" is invalid',
-          "spec.replicas: Invalid value: -2"]),
+         ["serving.yaml:2: ModelServing default/qwen3: spec.replicas: Invalid value: -2"]),
+        (SERVING.replace("replicas: 2", "replicas: five"), 6,
+         ["serving.yaml:2: ModelServing default/qwen3: spec.replicas: Invalid value"]),
         (SERVING.replace("replicas: 2", "replica: 2"), 6, ['unknown field "spec.replica"']),
         (SERVING.replace("kind: ModelServing", "kind: ModelServings"), 4,
          ["serving.yaml:2: the server has no kind ModelServings", "hint: "]),
         (SERVING.replace("schedulerName: default-scheduler", "recoveryPolicy: Sometimes"), 6,
          ["spec.recoveryPolicy", '"Sometimes"', '"RoleRecreate"']),
     ],
-    ids=["yaml", "duplicate", "no-version", "negative", "unknown", "kind", "enum"],
+    ids=["yaml", "duplicate", "no-version", "negative", "type", "unknown", "kind", "enum"],
 )  # fmt: skip
 def test_one_broken_file_applies_nothing(
     other: Up, tmp_path: Path, text: str, code: int, expected: list[str]
@@ -89,6 +90,15 @@ def test_an_object_that_fails_validation_leaves_the_stored_one(
     until("a message", lambda: "not applied" in space.log_of(up.process), report=space.logs)
     assert "spec.modelName" in space.log_of(up.process)
     assert up.get("modelroute", "qwen3")["spec"] == stored
+
+
+def test_an_unknown_field_of_a_stored_object_is_named(other: Up, tmp_path: Path) -> None:
+    text = SERVER.replace("name: qwen3", "name: other").replace(
+        "  model:", "  modle: x\n  model:", 1
+    )
+    done = other.workspace.run("apply", "-f", manifests(tmp_path / "m", server=text))
+    assert done.returncode == 6
+    assert 'ModelServer default/other: unknown field "spec.modle"\n' in done.stderr
 
 
 def test_a_missing_target_is_named(space: Workspace, tmp_path: Path) -> None:
@@ -234,3 +244,45 @@ def test_a_node_leaves_no_directory_behind(space: Workspace) -> None:
     node.send_signal(signal.SIGTERM)
     assert node.wait(20) == 0
     assert {path.name for path in (space.folder / "tmp").iterdir()} == before
+
+
+def test_a_second_cluster_on_a_data_directory_leaves_the_first_alone(
+    space: Workspace, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "data")
+    up = space.up("-k", str(QUICKSTART), "--data-dir", folder)
+    done = space.run("up", "-k", str(QUICKSTART), "--port", "0", "--data-dir", folder, "--", "true")
+    assert done.returncode == 1
+    assert folder in done.stderr.splitlines()[0]
+    assert up.get("modelserving", "qwen3")
+
+
+def test_commands_find_the_cluster_that_stays(space: Workspace) -> None:
+    up = space.up("-k", str(QUICKSTART))
+    other = ["up", "-k", str(QUICKSTART), "--port", "0", "--", "sh", "-c"]
+    script = "env -u KUBECONFIG kthena get mss -o name"
+    done = space.run(*other, script)
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"using the running kthena up (pid {up.process.pid}); not using those of pid" in done.stderr
+    )
+    assert up.get("modelserving", "qwen3")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_every_signal_ends_in_order(space: Workspace, number: signal.Signals) -> None:
+    up = space.up("-k", str(QUICKSTART))
+    up.process.send_signal(number)
+    assert up.process.wait(20) == 0
+    space.until_nothing_left()
+    assert not list((space.folder / "tmp").iterdir())
+
+
+def test_what_a_killed_cluster_left_is_swept(space: Workspace) -> None:
+    up = space.up("-k", str(QUICKSTART))
+    up.process.kill()
+    up.process.wait()
+    assert list((space.folder / "tmp").iterdir())
+    done = space.run("up", "-k", str(QUICKSTART), "--port", "0", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert not list((space.folder / "tmp").iterdir())

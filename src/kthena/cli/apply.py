@@ -17,6 +17,7 @@ from kthena.api import kubernetes
 from kthena.cli.errors import CliError, ExitCode
 from kthena.cli.inputs import read_inputs
 from kthena.cli.options import cluster_options, input_options
+from kthena.cli.refusals import explain
 from kthena.cli.resources import ResourceFinder
 from kthena.cli.target import connected
 from kthena.kube.client import KubeClient, PatchType
@@ -50,6 +51,17 @@ class _Item:
     document: Document
     resource: Resource
     object: Object
+
+    @property
+    def subject(self) -> str:
+        """The object as messages name it."""
+        namespace = namespace_of(self.object)
+        name = name_of(self.object) or str(self.object["metadata"].get("generateName"))
+        return (
+            f"{self.resource.kind} {namespace}/{name}"
+            if namespace
+            else (f"{self.resource.kind} {name}")
+        )
 
 
 @click.command("apply")
@@ -108,7 +120,8 @@ async def apply_documents(
         try:
             previews.append(await _preview(client, item, created_namespaces))
         except ApiError as exc:
-            refusals.append(f"{item.document.source}:{item.document.line}: {exc.message}")
+            where = f"{item.document.source}:{item.document.line}"
+            refusals.append(f"{where}: {explain(exc, item.subject)}")
     if refusals:
         raise CliError("\n  ".join(["nothing was applied:", *refusals]), exit_code=ExitCode.REFUSED)
     if dry_run:

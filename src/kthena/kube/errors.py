@@ -3,7 +3,8 @@
 
 The tree follows the `Status` object that the API server answers with. Invariant: no library's
 exception leaves the client, and nothing of a reply that is not `kind: Status` is kept, since such a
-body may hold secrets; texts are cut to 256 characters, so that a message can be logged.
+body may hold secrets; texts are cut to 256 characters, so that a message can be logged, apart from
+the two that are named `full_`.
 """
 
 from typing import Any
@@ -21,7 +22,8 @@ class ApiError(Exception):
     `status` is the HTTP status (0 when there was no reply), `reason` the machine-readable reason of
     the `Status`, `details` its details (kind, name, causes). `retry_after_s` is what the server
     asks to wait; nobody has waited yet. `request` says which call it was, for instance
-    `GET /api/v1/pods`.
+    `GET /api/v1/pods`. `full_message` is the server's whole text, which may quote the object that was
+    sent: for its sender, not for a log.
     """
 
     def __init__(
@@ -38,6 +40,8 @@ class ApiError(Exception):
         self.reason = reason
         self.message = _cut(message)
         self.details = _cut_details(details or {})
+        self.full_message = message
+        self.full_causes: list[dict[str, Any]] = (details or {}).get("causes") or []
         self.retry_after_s = retry_after_s
         self.request = request
         super().__init__(self.message)

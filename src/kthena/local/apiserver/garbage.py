@@ -7,9 +7,9 @@ releases them. An owner is looked up by apiVersion, kind and name in the depende
 cluster-wide for cluster-scoped kinds) and must have the uid of the reference; a reference to a
 kind that is not served decides nothing until it is, unless the owner was seen to go.
 
-Mutable state: which objects refer to which uid, the namespaces of those among these that were
-seen to go, the terminating objects by uid, and the objects whose owners are of unknown kinds; all of it follows from
-the changes of the store.
+Mutable state: which objects refer to which uid, the namespaces of those among these that were seen to
+go, the terminating objects by uid, and the objects whose owners are of unknown kinds; all of it follows
+from the changes of the store.
 """
 
 from collections import defaultdict
