@@ -1,75 +1,42 @@
-"""A model of what surrounds the planner: API server, kubelet, users, caches, and a shell.
+"""What surrounds the ModelServing controller: API server, kubelet, users, and time.
 
-Synchronous and deterministic. It keeps one namespace, hands out UIDs and resource versions, checks
-preconditions, and terminates pods slowly. `sync` is one turn of a controller: observe, plan, carry
-out. Faults are injected per call.
+The controller is the real one, on a transport that this model answers. `sync` is one turn of it:
+observe, plan, carry out, report. Nothing here waits; all is deterministic.
 """
 
+import asyncio
+import atexit
 import copy
-import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from kthena.api.registry import MODEL_SERVINGS
+from kthena.kube.client import ClientConfig, KubeClient
+from kthena.kube.errors import ApiError
+from kthena.kube.events import EventRecorder
 from kthena.machinery.conditions import format_time
 from kthena.machinery.objects import (
+    NamespacedName,
     Object,
     controller_of,
     is_terminating,
+    key_of,
     name_of,
     uid_of,
 )
-from kthena.workload.children.identity import possible_owners
+from kthena.workload.controller import ModelServingController
+from kthena.workload.informers import WorkloadInformers
 from kthena.workload.planner.observed import Capabilities, Observed
-from kthena.workload.planner.plan import (
-    Action,
-    Adopt,
-    AnnotateModelServing,
-    AnnotatePod,
-    AnnotateRevision,
-    CreatePod,
-    CreateRevision,
-    CreateService,
-    DeletePod,
-    DeleteRevision,
-    DeleteService,
-    DeleteStale,
-    Plan,
-    Problem,
-    Stage,
-)
+from kthena.workload.planner.plan import Plan
 from kthena.workload.planner.planner import plan
-from kthena.workload.status import with_failures
+from support.workload_api import KINDS, NAMESPACE, ApiModel, CrashedError
 
-NAMESPACE = "default"
-START = datetime(2026, 1, 1, tzinfo=UTC)
-API_VERSION = "workload.serving.volcano.sh/v1alpha1"
-KINDS = ("ModelServing", "Pod", "Service", "ControllerRevision")
+API_VERSION = MODEL_SERVINGS.api_version
 
-
-class RefusedError(Exception):
-    """The API server refused a call, or its reply was lost."""
-
-
-class CrashedError(Exception):
-    """The controller ended in the middle of a plan."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """One write of the controller."""
-
-    verb: str
-    kind: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.kind} {self.name}"
-
-
-Fault = Callable[[Call], str | None]
-"""For each call: None, `refuse`, `lose-reply`, `crash-before` or `crash-after`."""
+_LOOP = asyncio.new_event_loop()
+atexit.register(_LOOP.close)
 
 
 def container(image: str = "engine:1", name: str = "main", **fields: Any) -> dict[str, Any]:
@@ -131,22 +98,15 @@ def rolling(**configuration: Any) -> dict[str, Any]:
 
 
 @dataclass
-class World:
-    """Objects by kind and name, the time, and what the controller has written."""
+class World(ApiModel):
+    """An API server with users, kubelets, and a controller that may be started anew."""
 
     capabilities: Capabilities = field(default_factory=Capabilities)
-    now: datetime = START
-    objects: dict[str, dict[str, Object]] = field(
-        default_factory=lambda: {kind: {} for kind in KINDS}
-    )
-    calls: list[Call] = field(default_factory=list)
-    fault: Fault = lambda _call: None
-    frozen: dict[str, tuple[int, dict[str, Object]]] = field(default_factory=dict)
-    """Caches that lag: their version and what they hold."""
-    awaited: dict[str, int] = field(default_factory=dict)
-    """The version of the controller's own last write, by kind."""
-    version: int = 0
-    _uids: Any = field(default_factory=itertools.count)
+    requeue_after_s: float | None = None
+    """What the last turn of the controller asked for; its errors ask for a second."""
+
+    def __post_init__(self) -> None:
+        self.restart_controller()
 
     # What users do.
 
@@ -198,12 +158,12 @@ class World:
             new["metadata"]["finalizers"] = ["foregroundDeletion"]
             self._touch(new)
         else:
-            self._drop("ModelServing", name)
+            self.drop("ModelServing", name)
 
     def orphan(self, name: str = "ms") -> None:
         """Delete the ModelServing and leave its children, as `--cascade=orphan` does."""
         uid = uid_of(self.objects["ModelServing"][name])
-        self._drop("ModelServing", name)
+        self.drop("ModelServing", name)
         for kind in KINDS:
             for child in list(self.objects[kind].values()):
                 owner = controller_of(child)
@@ -221,37 +181,9 @@ class World:
                 if owner and owner["kind"] == "ModelServing" and owner["uid"] not in alive:
                     self.remove(kind, name_of(child))
 
-    def put(self, obj: Object) -> Object:
-        """Create an object as somebody else."""
-        return self._store(copy.deepcopy(obj))
-
-    def seed(self, objects: Iterable[Object]) -> None:
-        """Put objects with their own UIDs and status, as recorded elsewhere."""
-        for obj in objects:
-            self.objects.setdefault(obj["kind"], {})[name_of(obj)] = copy.deepcopy(obj)
-            version = int(obj["metadata"].get("resourceVersion") or 0)
-            self.version = max(self.version, version)
-
     def kill(self, name: str) -> None:
         """Delete a pod by hand."""
         self.remove("Pod", name)
-
-    def remove(self, kind: str, name: str) -> None:
-        """Ask for deletion: a pod that runs terminates slowly."""
-        obj = self.objects[kind][name]
-        if kind == "Pod" and (obj.get("status") or {}).get("phase") == "Running":
-            if not is_terminating(obj):
-                new = copy.deepcopy(obj)
-                new["metadata"]["deletionTimestamp"] = format_time(self.now)
-                self._touch(new)
-        else:
-            self._drop(kind, name)
-
-    def patch(self, kind: str, name: str, change: Callable[[Object], None]) -> None:
-        """Change an object as somebody else."""
-        new = copy.deepcopy(self.objects[kind][name])
-        change(new)
-        self._touch(new)
 
     # What the kubelet does.
 
@@ -324,104 +256,99 @@ class World:
         """Every terminating pod is gone."""
         for pod in list(self.objects["Pod"].values()):
             if is_terminating(pod):
-                self._drop("Pod", name_of(pod))
+                self.drop("Pod", name_of(pod))
 
     def advance(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
+        _LOOP.run_until_complete(self.clock.advance(seconds))
 
     # What the controller does.
 
-    def freeze(self, *kinds: str) -> None:
-        """From now on the controller's caches of these kinds lag."""
-        for kind in kinds or KINDS:
-            self.frozen.setdefault(kind, (self.version, dict(self.objects[kind])))
+    def restart_controller(self) -> None:
+        """A new process lists everything anew and expects nothing."""
+        client = KubeClient(self, ClientConfig(), namespace=NAMESPACE, clock=self.clock)
+        informers = WorkloadInformers.create(client, clock=self.clock)
+        self.controller = ModelServingController(
+            client,
+            informers,
+            EventRecorder(client, "world", self.clock),
+            capabilities=lambda: self.capabilities,
+            clock=self.clock,
+        )
+        self.queue = self.controller.build_runner().queue
+        self._relist({informer.resource.kind: informer for informer in informers.all})
+
+    def key(self, name: str = "ms") -> NamespacedName:
+        """The key of a ModelServing, also of one that is gone."""
+        known = self.objects["ModelServing"].get(name) or self.cache("ModelServing").get(name)
+        return key_of(known) if known else NamespacedName(NAMESPACE, name)
+
+    def is_waiting(self, name: str = "ms") -> bool:
+        """Whether the controller has not seen its own writes yet."""
+        return self.controller._writes.wait_s(self.key(name)) > 0
 
     def thaw(self, *kinds: str) -> None:
-        """The caches catch up."""
-        for kind in kinds or KINDS:
-            self.frozen.pop(kind, None)
+        """The caches catch up; a controller that has waited for that takes notice."""
+        waited = self.is_waiting()
+        super().thaw(*kinds)
+        taken = not waited or self.is_waiting() or self.is_queued()
+        assert taken, "own writes are seen, and nothing asks for the turn that waited for them"
 
-    def cache(self, kind: str) -> dict[str, Object]:
-        return self.frozen[kind][1] if kind in self.frozen else self.objects[kind]
+    def is_queued(self, name: str = "ms") -> bool:
+        """Whether something has happened that asks for a turn."""
+        return self.key(name) in self.queue._waiting
 
     def observe(self, name: str = "ms") -> Observed | None:
+        """What the controller would plan from; None when there is nothing."""
         modelserving = self.cache("ModelServing").get(name)
         if modelserving is None:
             return None
-
-        def children(kind: str) -> list[Object]:
-            found = self.cache(kind).values()
-            return [obj for obj in found if any(key.name == name for key in possible_owners(obj))]
-
-        return Observed.of(
-            modelserving,
-            pods=children("Pod"),
-            services=children("Service"),
-            revisions=children("ControllerRevision"),
-            capabilities=self.capabilities,
-        )
-
-    def is_waiting(self) -> bool:
-        """Whether a cache has not shown the controller's own writes yet."""
-        return any(
-            kind in self.frozen and self.frozen[kind][0] < version
-            for kind, version in self.awaited.items()
-        )
-
-    def restart_controller(self) -> None:
-        """A new process lists everything anew and expects nothing."""
-        self.thaw()
-        self.awaited.clear()
+        return self.controller._observe(self.key(name), modelserving, self.capabilities)
 
     def sync(self, name: str = "ms") -> Plan | None:
-        """One turn; None when there is nothing to act on, or own writes are not seen yet."""
-        if self.is_waiting():
-            return None
-        observed = self.observe(name)
-        if observed is None:
-            return None
-        decision = plan(observed, self.now)
-        self.carry_out(observed, decision)
+        """One turn; its plan, None when there is nothing to act on, or own writes are not seen yet.
+
+        What the API refuses is left to the next turn.
+
+        Raises:
+            CrashedError: a fault has ended the controller; it has to be started anew.
+        """
+        observed = None if self.is_waiting(name) else self.observe(name)
+        decision = None if observed is None else plan(observed, self.now)
+        self.requeue_after_s = None
+        self.queue._waiting.pop(self.key(name), None)
+        crashed = False
+        try:
+            requeue = _LOOP.run_until_complete(self.controller.reconcile(self.key(name)))
+            self.requeue_after_s = None if requeue is None else requeue.after_s
+        except* ApiError:
+            self.requeue_after_s = 1.0
+        except* CrashedError:
+            crashed = True
+        if crashed:
+            raise CrashedError
+        if name not in self.cache("ModelServing"):
+            self.unseen.clear()  # with a ModelServing goes what was expected of its children
         return decision
 
-    def carry_out(self, observed: Observed, decision: Plan) -> list[Problem]:
-        """What the shell does with a plan; what it could not do."""
-        failures: list[Problem] = []
-        owner = self.objects["ModelServing"].get(observed.name)
-        same = owner is not None and uid_of(owner) == uid_of(observed.modelserving)
-        if decision.confirms_owner and (not same or (owner and is_terminating(owner))):
-            return failures
-        failed_services: set[str] = set()
-        for stage in Stage:
-            before = len(failures)
-            for action in decision.in_stage(stage):
-                if isinstance(action, CreatePod) and action.service in failed_services:
-                    continue
-                try:
-                    self._perform(observed, action)
-                except RefusedError as error:
-                    failures.append(Problem("Failed", str(error)))
-                    if isinstance(action, CreateService):
-                        failed_services.add(name_of(action.service))
-                    if stage is Stage.RECORDS:
-                        break
-            if stage.is_barrier and len(failures) > before:
-                break
-        self._write_status(observed, decision, failures)
-        return failures
-
     def settle(self, name: str = "ms", rounds: int = 60) -> None:
-        """Let everything happen until nothing does; fails when it does not come to rest."""
+        """Let everything happen until nothing does; fails when it does not come to rest.
+
+        The controller only gets its turn when its own queue asks for it.
+        """
+        due = self.requeue_after_s is not None
         for _ in range(rounds):
             self.thaw()
             before = self.version
-            decision = self.sync(name)
+            if due or self.is_queued(name):
+                self.sync(name)
+            due = False
             self.run_pods()
             self.end_terminations()
-            if self.version == before:
-                if decision is None or decision.requeue_after_s is None:
+            if self.version == before and not self.is_queued(name):
+                if self.requeue_after_s is None:
                     return
-                self.advance(decision.requeue_after_s)
+                self.advance(self.requeue_after_s)
+                self.sync(name)
         raise AssertionError(f"no rest after {rounds} rounds; last calls: {self.calls[-10:]}")
 
     def take_calls(self) -> list[str]:
@@ -429,131 +356,6 @@ class World:
         calls = [str(call) for call in self.calls]
         self.calls.clear()
         return calls
-
-    # Inside.
-
-    def _perform(self, observed: Observed, action: Action) -> None:
-        match action:
-            case CreateRevision(obj) | CreateService(obj) | CreatePod(obj):
-                self._create(obj)
-            case Adopt():
-                self._call("adopt", action.resource.kind, action.name, lambda: self._adopt(action))
-            case AnnotateModelServing():
-                uid = uid_of(observed.modelserving)
-                self._annotate("ModelServing", observed.name, uid, action.annotations)
-            case AnnotateRevision() | AnnotatePod():
-                self._annotate(_kind_of(action), action.name, action.uid, action.annotations)
-            case DeleteStale() | DeletePod() | DeleteService() | DeleteRevision():
-                kind = _kind_of(action)
-                self._call("delete", kind, action.name, lambda: self._delete(kind, action))
-
-    def _call(self, verb: str, kind: str, name: str, effect: Callable[[], None]) -> None:
-        call = Call(verb, kind, name)
-        self.calls.append(call)
-        fault = self.fault(call)
-        if fault == "crash-before":
-            raise CrashedError(str(call))
-        if fault == "refuse":
-            raise RefusedError(f"{call}: refused")
-        effect()
-        if fault != "lose-reply":
-            self.awaited[kind] = self.version
-        if fault == "crash-after":
-            raise CrashedError(str(call))
-        if fault == "lose-reply":
-            raise RefusedError(f"{call}: no reply")
-
-    def _create(self, obj: Object) -> None:
-        kind, name = obj["kind"], name_of(obj)
-
-        def effect() -> None:
-            if name in self.objects[kind]:
-                raise RefusedError(f"{kind} {name}: AlreadyExists")
-            self._store(copy.deepcopy(obj))
-
-        self._call("create", kind, name, effect)
-
-    def _delete(self, kind: str, action: Any) -> None:
-        obj = self.objects[kind].get(action.name)
-        if obj is None:
-            return
-        if uid_of(obj) != action.uid:
-            raise RefusedError(f"{kind} {action.name}: Conflict")
-        self.remove(kind, action.name)
-
-    def _adopt(self, action: Adopt) -> None:
-        obj = self.objects[action.resource.kind].get(action.name)
-        if obj is None or uid_of(obj) != action.uid:
-            raise RefusedError(f"{action.name}: Conflict")
-        if obj["metadata"]["resourceVersion"] != action.resource_version:
-            raise RefusedError(f"{action.name}: Conflict")
-        new = copy.deepcopy(obj)
-        new["metadata"]["ownerReferences"] = list(action.owner_references)
-        self._touch(new)
-
-    def _annotate(
-        self, kind: str, name: str, uid: str, annotations: Mapping[str, str | None]
-    ) -> None:
-        def effect() -> None:
-            obj = self.objects[kind].get(name)
-            if obj is None or uid_of(obj) != uid:
-                raise RefusedError(f"{kind} {name}: NotFound")
-            new = copy.deepcopy(obj)
-            merged = {**(new["metadata"].get("annotations") or {}), **annotations}
-            kept = {key: value for key, value in merged.items() if value is not None}
-            new["metadata"]["annotations"] = kept
-            self._touch(new)
-
-        self._call("annotate", kind, name, effect)
-
-    def _write_status(self, observed: Observed, decision: Plan, failures: list[Problem]) -> None:
-        if decision.status is None:
-            return
-        own = observed.modelserving
-        status = decision.status
-        if failures:
-            status = with_failures(own, status, failures, self.now)
-        current = self.objects["ModelServing"].get(observed.name)
-        if status == own.get("status") or current is None or uid_of(current) != uid_of(own):
-            return
-
-        def effect() -> None:
-            new = copy.deepcopy(current)
-            new["status"] = copy.deepcopy(status)
-            self._touch(new)
-
-        try:
-            self._call("status", "ModelServing", observed.name, effect)
-        except RefusedError as error:
-            failures.append(Problem("Failed", str(error)))
-
-    def _store(self, obj: Object, **metadata: Any) -> Object:
-        obj["metadata"] = {
-            **obj["metadata"],
-            "uid": f"uid-{next(self._uids)}",
-            "namespace": NAMESPACE,
-            "creationTimestamp": format_time(self.now),
-            **metadata,
-        }
-        return self._touch(obj)
-
-    def _touch(self, obj: Object) -> Object:
-        self.version += 1
-        obj["metadata"]["resourceVersion"] = str(self.version)
-        self.objects[obj["kind"]][name_of(obj)] = obj
-        return obj
-
-    def _drop(self, kind: str, name: str) -> None:
-        self.version += 1
-        del self.objects[kind][name]
-
-
-def _kind_of(action: Action) -> str:
-    if isinstance(action, DeleteStale):
-        return action.resource.kind
-    if isinstance(action, DeletePod | AnnotatePod):
-        return "Pod"
-    return "Service" if isinstance(action, DeleteService) else "ControllerRevision"
 
 
 def running_status(

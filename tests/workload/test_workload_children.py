@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kthena.machinery.objects import Object
-from kthena.workload.children.identity import (
+from kthena.workload.children.pods import PodIdentity, build_pod
+from kthena.workload.children.services import build_service
+from kthena.workload.identity import (
     InstanceKey,
     PodPlace,
     entry_name,
@@ -14,8 +16,6 @@ from kthena.workload.children.identity import (
     pod_name,
     possible_owners,
 )
-from kthena.workload.children.pods import PodIdentity, build_pod
-from kthena.workload.children.services import build_service
 from kthena.workload.records import ANNOTATION_RECOVERIES, RESERVED_ANNOTATIONS
 from kthena.workload.revisions import RoleTemplate, read_roles
 from support.workload_world import role, serving

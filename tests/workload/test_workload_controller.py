@@ -22,7 +22,7 @@ from kthena.workload.executor import CONCURRENCY, REFUSALS
 from kthena.workload.informers import WorkloadInformers
 from kthena.workload.planner.observed import Capabilities
 from support.kube_server import MemoryApi, json_reply, status_reply
-from support.workload_world import role, running_status, serving
+from support.workload_world import World, role, running_status, serving
 
 KEY = NamespacedName("default", "ms")
 
@@ -465,6 +465,20 @@ async def test_only_changes_of_intent_queue_a_modelserving() -> None:
         bench.api.put(MODEL_SERVINGS, {**stored, "metadata": metadata})
         await settle(30)
         assert len(bench.runner.queue) == 1
+
+
+def test_a_turn_that_waited_for_an_own_status_is_queued_when_it_is_seen() -> None:
+    world = World()
+    world.apply(serving())
+    world.freeze("ModelServing")
+    world.sync()
+    assert world.is_waiting()
+    world.sync()
+    assert not world.is_queued()
+
+    world.thaw()
+
+    assert world.is_queued()
 
 
 async def test_a_change_to_a_child_queues_its_owner() -> None:

@@ -156,3 +156,16 @@ def test_a_record_that_is_gone_costs_at_most_the_memory_of_empty_slots() -> None
 
     assert {call.split()[1] for call in world.take_calls()} <= {"ControllerRevision"}
     assert world.pods() == before
+
+
+def test_a_revision_that_only_the_last_status_named_is_forgotten_without_being_asked() -> None:
+    world = World()
+    world.apply(serving(replicas=0))
+    world.settle()
+    before = set(world.objects["ControllerRevision"])
+    world.set_image("engine:2")
+
+    world.settle()
+
+    assert len(world.objects["ControllerRevision"]) == 1
+    assert not before & world.objects["ControllerRevision"].keys()

@@ -7,7 +7,9 @@ import pytest
 
 from kthena.api.workload.names import RESERVED_LABELS
 from kthena.machinery.objects import Object, controller_of, labels_of, name_of, uid_of
+from kthena.workload.identity import InstanceKey
 from kthena.workload.planner.observed import Belonging, belonging
+from kthena.workload.planner.plan import InstanceState
 from support.workload_world import World, role, rolling, serving, template
 
 PREFIX = "modelserving.volcano.sh/"
@@ -96,11 +98,11 @@ def test_owners_change_only_on_the_word_of_the_server() -> None:
     world.apply(serving())
     fresh = world.cache("ModelServing")
     successor = world.objects["ModelServing"]["ms"]
-    world.frozen["ModelServing"] = (world.version, {"ms": successor})
+    world.pretend("ModelServing", {"ms": successor})
     world.sync()
     assert len(world.pods()) == 1
     world.take_calls()
-    world.frozen["ModelServing"] = (world.version, fresh)
+    world.pretend("ModelServing", fresh)
 
     world.sync()
 
@@ -154,10 +156,21 @@ def test_a_name_that_somebody_else_has_is_shown_and_tried_again() -> None:
     assert failure["reason"] == "NameConflict"
     assert "Pod ms-0-decode-0-0" in failure["message"]
 
-    world._drop("Pod", "ms-0-decode-0-0")
+    world.drop("Pod", "ms-0-decode-0-0")
     world.settle()
     assert sorted(world.pods()) == ["ms-0-decode-0-0", "ms-1-decode-0-0"]
     assert "ReplicaFailure" not in conditions(world)
+
+
+def test_only_an_instance_that_gets_a_pod_is_said_to_be_creating() -> None:
+    world = World()
+    world.put(pod("ms-0-decode-0-0", owner=REPLICA_SET))
+    world.apply(serving(replicas=2))
+
+    decision = world.sync()
+
+    assert decision is not None
+    assert decision.after == {InstanceKey(1, "decode", 0): InstanceState.CREATING}
 
 
 def test_a_foreign_service_in_the_way_holds_back_the_pods_that_need_it() -> None:
@@ -187,7 +200,7 @@ def test_a_service_that_is_refused_holds_back_only_its_instance() -> None:
 def test_a_modelserving_that_is_being_deleted_is_left_alone() -> None:
     world = settled(replicas=2)
     world.delete_modelserving(foreground=True)
-    world._drop("Pod", "ms-0-decode-0-0")
+    world.drop("Pod", "ms-0-decode-0-0")
     status = copy.deepcopy(world.objects["ModelServing"]["ms"]["status"])
 
     decision = world.sync()

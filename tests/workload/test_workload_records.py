@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kthena.workload.children.identity import InstanceKey
+from kthena.workload.identity import InstanceKey
 from kthena.workload.records import (
     Forming,
     Recoveries,

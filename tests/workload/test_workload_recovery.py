@@ -6,8 +6,9 @@ import pytest
 
 from kthena.machinery.objects import annotations_of, uid_of
 from kthena.workload.planner.recovery import back_off, failure_of
+from support.workload_api import CrashedError
 from support.workload_invariants import Place, place_of
-from support.workload_world import CrashedError, World, role, rolling, serving
+from support.workload_world import World, role, rolling, serving
 
 POLICIES = ["ServingGroupRecreate", "RoleRecreate", "None"]
 RECOVERIES = "modelserving.volcano.sh/recoveries"
@@ -362,12 +363,12 @@ def test_no_name_is_used_again_before_the_last_sibling_is_gone() -> None:
     world.kill("ms-0-decode-0-1")
     world.sync()
     for gone in ("ms-0-decode-0-1", "ms-0-decode-0-0"):
-        world._drop("Pod", gone)
+        world.drop("Pod", gone)
         world.take_calls()
         world.sync()
         assert not [call for call in world.take_calls() if call.startswith("create")]
 
-    world._drop("Pod", "ms-0-decode-0-2")
+    world.drop("Pod", "ms-0-decode-0-2")
     world.sync()
 
     assert len([call for call in world.take_calls() if call.startswith("create")]) == 3

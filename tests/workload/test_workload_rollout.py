@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from kthena.machinery.objects import labels_of, uid_of
+from support.workload_api import CrashedError
 from support.workload_invariants import place_of
-from support.workload_world import CrashedError, World, is_ready, role, rolling, serving
+from support.workload_world import World, is_ready, role, rolling, serving
 
 
 def settled(*roles: dict[str, Any], **more: Any) -> World:

@@ -175,7 +175,7 @@ def test_a_group_is_not_made_again_before_all_its_pods_are_gone() -> None:
     world.scale(0)
     world.sync()
     world.scale(1)
-    world._drop("Pod", "ms-0-decode-0-0")
+    world.drop("Pod", "ms-0-decode-0-0")
 
     world.sync()
 
@@ -187,7 +187,7 @@ def test_a_terminating_group_beyond_the_count_takes_nobodys_place() -> None:
     world.scale(2)
     world.sync()
     world.kill("ms-0-decode-0-0")
-    world._drop("Pod", "ms-0-decode-0-0")
+    world.drop("Pod", "ms-0-decode-0-0")
     world.take_calls()
 
     world.sync()
@@ -260,6 +260,24 @@ def test_all_roles_at_zero_are_groups_without_pods() -> None:
     world.scale_role("decode", 1)
     world.settle()
     assert groups(world) == {0, 1, 2}
+
+
+def test_nothing_is_being_formed_in_a_protected_group_whose_roles_are_at_zero() -> None:
+    world = World()
+    world.apply(serving(role(workers=1), rolloutStrategy=rolling(partition="100%")))
+    world.fault = lambda call: "refuse" if call.name == "ms-0-decode-0-1" else None
+    world.sync()
+    world.fault = lambda _call: None
+    world.kill("ms-0-decode-0-0")
+    world.end_terminations()
+    world.scale_role("decode", 0)
+
+    world.settle()
+
+    Invariants(world).check_rest()
+    world.scale_role("decode", 1)
+    world.settle()
+    assert len(world.pods()) == 2
 
 
 @pytest.mark.parametrize("updated", [False, True], ids=["scaled away", "updated"])

@@ -176,7 +176,7 @@ def test_a_pod_of_a_gang_is_healed_without_the_crd_of_gangs(policy: str) -> None
 
 def test_a_missing_revision_is_recognised_by_its_pods_and_written() -> None:
     world = load("steady")
-    world.objects["ControllerRevision"].clear()
+    world.drop("ControllerRevision")
 
     calls = sync_all(world)
 
@@ -190,7 +190,7 @@ def test_a_missing_revision_is_recognised_by_its_pods_and_written() -> None:
 
 def test_an_unknown_revision_restarts_nothing_until_its_group_is_broken() -> None:
     world = load("steady")
-    world.objects["ControllerRevision"].clear()
+    world.drop("ControllerRevision")
     world.edit(lambda spec: spec.pop("rolloutStrategy"), "sample")
     world.set_image("nginx:1.28", name="sample")
     assert [call for call in sync_all(world) if "Pod" in call] == []
@@ -209,7 +209,7 @@ def test_an_unknown_revision_restarts_nothing_until_its_group_is_broken() -> Non
 
 def test_a_broken_group_of_unknown_revision_that_is_held_is_shown() -> None:
     world = load("steady")
-    world.objects["ControllerRevision"].clear()
+    world.drop("ControllerRevision")
     world.edit(lambda spec: spec.update(rolloutStrategy=rolling(partition=2)), "sample")
     world.set_image("nginx:1.28", name="sample")
     sync_all(world)

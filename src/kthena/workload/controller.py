@@ -15,9 +15,9 @@ from kthena.kube.clock import Clock, SystemClock
 from kthena.kube.controller import ControllerRunner, Requeue
 from kthena.kube.errors import ApiError, NotFound
 from kthena.kube.events import EventRecorder
+from kthena.kube.expecting import ExpectingClient
 from kthena.kube.informer import Change, Informer
 from kthena.kube.metrics import KubeMetrics
-from kthena.kube.status import patch_status
 from kthena.machinery.objects import (
     NamespacedName,
     Object,
@@ -26,13 +26,11 @@ from kthena.machinery.objects import (
     metadata_of,
     uid_of,
 )
-from kthena.machinery.resources import Resource
 from kthena.telemetry.logging import get_logger
-from kthena.workload.children.identity import InstanceKey
 from kthena.workload.events import Event, condition_events, instance_events, ownership_events
 from kthena.workload.executor import CONCURRENCY, Executor, Outcome
+from kthena.workload.identity import InstanceKey
 from kthena.workload.informers import WorkloadInformers, owners_of
-from kthena.workload.ownwrites import OwnWrites
 from kthena.workload.planner.observed import Capabilities, Observed
 from kthena.workload.planner.plan import InstanceState, Plan
 from kthena.workload.planner.planner import plan
@@ -77,8 +75,9 @@ class ModelServingController:
         self._recorder = recorder
         self._capabilities = capabilities
         self._clock = clock or SystemClock()
-        self._own = OwnWrites(self._clock)
-        self._executor = Executor(client, self._own, concurrency=concurrency)
+        stores = {informer.resource: informer.store for informer in informers.all}
+        self._writes = ExpectingClient(client, stores, self._clock)
+        self._executor = Executor(client, self._writes, concurrency=concurrency)
         self._memories: dict[NamespacedName, _Memory] = {}
 
     def build_runner(
@@ -100,7 +99,7 @@ class ModelServingController:
         if modelserving is None:
             self._forget(key)
             return None
-        wait = self._wait_s(key)
+        wait = self._writes.wait_s(key)
         if wait > 0:
             return Requeue(wait)
         capabilities = self._capabilities()
@@ -177,11 +176,12 @@ class ModelServingController:
     async def _write_status(self, modelserving: Object, status: Object) -> None:
         """Write the status where it differs, then record what it says that is new."""
         try:
-            written = await patch_status(self._client, MODEL_SERVINGS, modelserving, status)
+            written = await self._writes.patch_status(
+                key_of(modelserving), MODEL_SERVINGS, modelserving, status
+            )
         except NotFound:
             return  # it is gone, and so is what there was to say
         if written is not modelserving:
-            self._own.expect_version(key_of(modelserving), MODEL_SERVINGS, written)
             before = modelserving.get("status") or {}
             self._record(modelserving, condition_events(before, status))
 
@@ -189,43 +189,28 @@ class ModelServingController:
         for event in events:
             self._recorder.record(modelserving, event.type, event.reason, event.message)
 
-    def _wait_s(self, key: NamespacedName) -> float:
-        """Seconds until the caches show this controller's own writes at the latest."""
-        own = self._own
-        if own.wait_s(key) <= 0:
-            return 0.0
-        for resource, name in own.awaited(key):
-            cached = self._informer_of(resource).store.get(name)
-            if cached is not None:
-                own.see(key, resource, cached)
-        return own.wait_s(key)
-
     def _keys_of_modelserving(self, change: Change) -> Iterable[NamespacedName]:
         """The key, unless only the status has changed and nothing waits for that."""
         key = change.key
-        waiting = self._own.wait_s(key) > 0
-        self._own.observe(key, MODEL_SERVINGS, change)
+        waited = self._writes.observe(key, MODEL_SERVINGS, change)
         same = (
             change.old is not None
             and change.new is not None
             and _intent(change.old) == _intent(change.new)
         )
-        return () if same and not waiting else (key,)
+        return () if same and not waited else (key,)
 
     def _keys_of_children(self, informer: Informer) -> Callable[[Change], Iterable[NamespacedName]]:
         def keys_of(change: Change) -> Iterable[NamespacedName]:
             keys = list(owners_of(change))
             for key in keys:
-                self._own.observe(key, informer.resource, change)
+                self._writes.observe(key, informer.resource, change)
             return keys
 
         return keys_of
 
-    def _informer_of(self, resource: Resource) -> Informer:
-        return next(each for each in self._informers.all if each.resource == resource)
-
     def _forget(self, key: NamespacedName) -> None:
-        self._own.forget(key)
+        self._writes.forget(key)
         self._memories.pop(key, None)
 
 

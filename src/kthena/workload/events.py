@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from kthena.machinery.conditions import TRUE, find_condition
 from kthena.machinery.objects import Object
-from kthena.workload.children.identity import InstanceKey, group_name
+from kthena.workload.identity import InstanceKey, group_name
 from kthena.workload.planner.plan import Adopt, DeleteStale, InstanceState, Plan
 from kthena.workload.status import (
     ACCEPTED,

@@ -1,7 +1,7 @@
 """Carries out plans: stage by stage, a few calls at a time, and goes on where one call fails.
 
-Every deletion carries the UID of the object that was meant. What was created or deleted is noted as
-expected before the call, so that no plan is made before the caches show it.
+Every deletion carries the UID of the object that was meant. No plan is made before the caches show
+what the last one has written.
 """
 
 import asyncio
@@ -13,17 +13,16 @@ from typing import Any, Final
 from kthena.api.kubernetes import CONTROLLER_REVISIONS, PODS, SERVICES
 from kthena.api.registry import MODEL_SERVINGS
 from kthena.api.workload.names import LABEL_NAME, LABEL_ROLE
-from kthena.kube.client import DeleteParams, KubeClient, PatchType
+from kthena.kube.client import KubeClient
 from kthena.kube.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
-    ConnectionFailed,
     NotFound,
-    ServerTimeout,
     ServiceUnavailable,
     TooManyRequests,
 )
+from kthena.kube.expecting import UNCERTAIN, ExpectingClient
 from kthena.machinery.objects import (
     NamespacedName,
     Object,
@@ -35,7 +34,6 @@ from kthena.machinery.objects import (
     uid_of,
 )
 from kthena.machinery.resources import Resource
-from kthena.workload.ownwrites import OwnWrites
 from kthena.workload.planner.plan import (
     Action,
     Adopt,
@@ -50,9 +48,9 @@ from kthena.workload.planner.plan import (
     DeleteService,
     DeleteStale,
     Plan,
-    Problem,
     Stage,
 )
+from kthena.workload.status import Problem
 
 CONCURRENCY: Final = 16
 """Calls of one plan that run at once."""
@@ -60,10 +58,7 @@ CONCURRENCY: Final = 16
 REFUSALS: Final = 10
 """Refused pods of one role after which the others of that role wait for the next plan."""
 
-_UNCERTAIN = (ConnectionFailed, ServerTimeout)
-"""Errors after which nobody knows whether the call was carried out."""
-
-_PASSING = (*_UNCERTAIN, Conflict, NotFound, ServiceUnavailable, TooManyRequests)
+_PASSING = (*UNCERTAIN, Conflict, NotFound, ServiceUnavailable, TooManyRequests)
 """Errors that say nothing of the object: the caches lag, or the server is busy."""
 
 
@@ -88,15 +83,15 @@ class Executor:
     """Carries out plans of one controller. It keeps nothing between two plans."""
 
     def __init__(
-        self, client: KubeClient, own_writes: OwnWrites, *, concurrency: int = CONCURRENCY
+        self, client: KubeClient, writes: ExpectingClient, *, concurrency: int = CONCURRENCY
     ) -> None:
         self._client = client
-        self._own = own_writes
+        self._writes = writes
         self._concurrency = concurrency
 
     async def carry_out(self, modelserving: Object, plan: Plan) -> Outcome:
         """Do what the plan says. Failures are collected; cancellation passes at once."""
-        run = _Run(self._client, self._own, modelserving)
+        run = _Run(self._client, self._writes, modelserving)
         for stage in Stage:
             actions = plan.in_stage(stage)
             concurrency = 1 if stage is Stage.RECORDS else self._concurrency
@@ -123,10 +118,10 @@ class _Run:
     Mutable state: what failed, the services among it, and how many pods of each role were refused.
     """
 
-    def __init__(self, client: KubeClient, own: OwnWrites, modelserving: Object) -> None:
+    def __init__(self, client: KubeClient, writes: ExpectingClient, modelserving: Object) -> None:
         self.outcome = Outcome(modelserving)
         self._client = client
-        self._own = own
+        self._writes = writes
         self._modelserving = modelserving
         self._key = key_of(modelserving)
         self._failed_services: set[str] = set()
@@ -177,24 +172,19 @@ class _Run:
                 await self._delete(_resource_of(action), action.name, action.uid)
 
     async def _create(self, resource: Resource, obj: Object) -> None:
-        name = key_of(obj)
-        self._own.expect_creation(self._key, resource, name)
         try:
-            await self._client.create(resource, obj)
+            # The name says all of what is created, so that it cannot be created twice.
+            await self._writes.create(self._key, resource, obj, repeated=True)
         except AlreadyExists:
-            self._own.creation_failed(self._key, resource, name)
-            live = await self._read_own(resource, name)
+            live = await self._read_own(resource, key_of(obj))
             if live is None:
                 raise
             # The reply to an earlier call was lost; the caches are about to show the object.
-            self._own.expect_version(self._key, resource, live)
+            self._writes.expect(self._key, resource, live)
             if resource is CONTROLLER_REVISIONS:
                 # Its record is not the one that this plan rests on.
-                raise Conflict(409, "Conflict", f"ControllerRevision {name.name} exists") from None
-        except ApiError:
-            # Whether it exists or not, creating it again by its name does no harm.
-            self._own.creation_failed(self._key, resource, name)
-            raise
+                name = name_of(obj)
+                raise Conflict(409, "Conflict", f"ControllerRevision {name} exists") from None
 
     async def _read_own(self, resource: Resource, name: NamespacedName) -> Object | None:
         """The object that has the name, if it is this ModelServing's and caches can show it."""
@@ -208,25 +198,16 @@ class _Run:
 
     async def _patch(self, resource: Resource, name: str, metadata: Object) -> Object:
         """Merge metadata into the object, which must have the UID; the object as it is then."""
-        patched = await self._client.patch(
-            resource, name, self._key.namespace, {"metadata": metadata}, PatchType.MERGE
-        )
-        self._own.expect_version(self._key, resource, patched)
-        return patched
+        body = {"metadata": metadata}
+        return await self._writes.patch(self._key, resource, self._named(name), body)
 
     async def _delete(self, resource: Resource, name: str, uid: str) -> None:
-        self._own.expect_deletion(self._key, uid)
-        try:
-            await self._client.delete(resource, name, self._key.namespace, DeleteParams(uid=uid))
-        except NotFound:
-            self._own.deletion_failed(self._key, uid)
-        except _UNCERTAIN:
-            # It may be on its way out: until that is seen or ruled out by time, nothing else of
-            # this ModelServing is disturbed.
-            raise
-        except ApiError:
-            self._own.deletion_failed(self._key, uid)
-            raise
+        # Where the reply is lost, nothing else of this ModelServing is disturbed until it is seen
+        # whether the object is terminating, or ruled out by time.
+        await self._writes.delete(self._key, resource, self._named(name), uid)
+
+    def _named(self, name: str) -> NamespacedName:
+        return NamespacedName(self._key.namespace, name)
 
 
 def _resource_of(action: Action) -> Resource:

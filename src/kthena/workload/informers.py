@@ -18,7 +18,7 @@ from kthena.kube.metrics import KubeMetrics
 from kthena.kube.store import Objects
 from kthena.machinery.objects import NamespacedName, Object
 from kthena.machinery.resources import Resource
-from kthena.workload.children.identity import possible_owners
+from kthena.workload.identity import possible_owners
 
 OWNER_INDEX: Final = "modelserving"
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from kthena.api.workload.names import LABEL_PREFIX
 from kthena.machinery.conditions import format_time, parse_time
-from kthena.workload.children.identity import InstanceKey
+from kthena.workload.identity import InstanceKey
 
 ANNOTATION_SLOTS: Final = f"{LABEL_PREFIX}slots"
 ANNOTATION_RECOVERIES: Final = f"{LABEL_PREFIX}recoveries"

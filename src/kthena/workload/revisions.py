@@ -17,7 +17,7 @@ from kthena.api.workload.modelserving import Role
 from kthena.api.workload.names import LABEL_NAME, LABEL_REVISION
 from kthena.machinery.objects import Object, annotations_of, labels_of, name_of, namespace_of
 from kthena.workload.canonical import canonical_role, short_hash
-from kthena.workload.children.identity import owner_reference, revision_object_name
+from kthena.workload.identity import owner_reference, revision_object_name
 from kthena.workload.records import ANNOTATION_SLOTS, SlotRecord
 
 

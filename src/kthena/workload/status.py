@@ -16,7 +16,6 @@ from kthena.api.unsupported import Unsupported
 from kthena.api.workload.names import LABEL_ENTRY, LABEL_NAME, LABEL_ROLE, LABEL_ROLE_ID
 from kthena.machinery.conditions import FALSE, TRUE, Condition, remove_condition, set_condition
 from kthena.machinery.objects import Object, generation_of
-from kthena.workload.planner.plan import Problem
 
 AVAILABLE: Final = "Available"
 PROGRESSING: Final = "Progressing"
@@ -40,6 +39,14 @@ _LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """What keeps a child from being created, updated or deleted: for a condition and an event."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """What a status counts: serving groups."""
 
@@ -60,7 +67,7 @@ class Findings:
     missing: int
     """How many groups do not exist."""
     unready: Sequence[int]
-    """Groups that exist and are not available, or are on their way out."""
+    """Groups that exist and are not available, or are terminating."""
     unfinished: Sequence[int]
     """Groups that are available and lack a service, or have more pods than they should."""
     outdated: Sequence[int]

@@ -6,16 +6,16 @@ twice. What is not theirs (another owner's, or another UID's) is never touched.
 
 import random
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kthena.api.kubernetes import DEPLOYMENTS, PODS, REPLICA_SETS
-from kthena.kube.client import DeleteParams, KubeClient, PatchType
+from kthena.kube.client import KubeClient
 from kthena.kube.clock import Clock
-from kthena.kube.controller import ControllerRunner, Requeue, own_key, owner_keys
-from kthena.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound, ServerTimeout
-from kthena.kube.expectations import Expectations
+from kthena.kube.controller import ControllerRunner, KeysOf, Requeue, own_key, owner_keys
+from kthena.kube.errors import AlreadyExists
+from kthena.kube.expecting import ExpectingClient
 from kthena.kube.informer import Change, Informer
-from kthena.kube.status import patch_status
 from kthena.local.deployments.planner import (
     REVISION,
     new_pod,
@@ -27,13 +27,11 @@ from kthena.machinery.objects import (
     Object,
     annotations_of,
     controller_of,
+    generation_of,
     is_terminating,
     key_of,
-    name_of,
-    namespace_of,
     uid_of,
 )
-from kthena.machinery.resources import Resource
 
 _BY_OWNER = "deployments-by-owner"
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -55,40 +53,39 @@ class DeploymentController:
     name = "deployment"
 
     def __init__(self, client: KubeClient, informers: Informers, clock: Clock) -> None:
-        self._client = client
         self._deployments = informers.deployments.store
         self._replica_sets = informers.replica_sets.store
         self._clock = clock
-        self.expectations: Expectations[NamespacedName] = Expectations(clock)
+        stores = {DEPLOYMENTS: self._deployments, REPLICA_SETS: self._replica_sets}
+        self.writes = ExpectingClient(client, stores, clock)
 
     async def reconcile(self, key: NamespacedName) -> Requeue | None:
         """One step towards the Deployment's spec."""
         deployment = self._deployments.get(key)
         if deployment is None:
-            self.expectations.forget(key)
+            self.writes.forget(key)
             return None
-        wait_s = self.expectations.wait_s(key)
+        wait_s = self.writes.wait_s(key)
         if is_terminating(deployment) or wait_s:
             return Requeue(wait_s) if wait_s else None
         owned = self._replica_sets.by_index(_BY_OWNER, uid_of(deployment))
         plan = plan_deployment(deployment, owned, self._clock.now())
         if plan.create is not None:
-            await _create(self._client, REPLICA_SETS, plan.create, key, self.expectations)
+            with suppress(AlreadyExists):
+                await self.writes.create(key, REPLICA_SETS, plan.create)
         for replica_set, size in plan.resize:
-            await self._resize(replica_set, size)
+            resized = {"metadata": {"uid": uid_of(replica_set)}, "spec": {"replicas": size}}
+            await self.writes.patch(key, REPLICA_SETS, key_of(replica_set), resized)
         for replica_set in plan.delete:
-            await _delete(self._client, REPLICA_SETS, replica_set, key, self.expectations)
+            name, uid = key_of(replica_set), uid_of(replica_set)
+            await self.writes.delete(key, REPLICA_SETS, name, uid, "Background")
         if annotations_of(deployment).get(REVISION) != plan.revision:
             note = {"metadata": {"annotations": {REVISION: plan.revision}}}
-            await self._client.patch(DEPLOYMENTS, key.name, key.namespace, note, PatchType.MERGE)
-        await patch_status(self._client, DEPLOYMENTS, deployment, plan.status)
+            noted = await self.writes.patch(key, DEPLOYMENTS, key, note)
+            if generation_of(noted) == generation_of(deployment):
+                deployment = noted
+        await self.writes.patch_status(key, DEPLOYMENTS, deployment, plan.status)
         return None if plan.requeue_s is None else Requeue(plan.requeue_s)
-
-    async def _resize(self, replica_set: Object, size: int) -> None:
-        body = {"metadata": {"uid": uid_of(replica_set)}, "spec": {"replicas": size}}
-        await self._client.patch(
-            REPLICA_SETS, name_of(replica_set), namespace_of(replica_set), body, PatchType.MERGE
-        )
 
 
 class ReplicaSetController:
@@ -97,20 +94,20 @@ class ReplicaSetController:
     name = "replicaset"
 
     def __init__(self, client: KubeClient, informers: Informers, clock: Clock) -> None:
-        self._client = client
         self._replica_sets = informers.replica_sets.store
         self._pods = informers.pods.store
         self._clock = clock
         self._random = random.Random()  # noqa: S311 - suffixes of names, not secrets
-        self.expectations: Expectations[NamespacedName] = Expectations(clock)
+        stores = {REPLICA_SETS: self._replica_sets, PODS: self._pods}
+        self.writes = ExpectingClient(client, stores, clock)
 
     async def reconcile(self, key: NamespacedName) -> Requeue | None:
         """One step towards the ReplicaSet's size."""
         replica_set = self._replica_sets.get(key)
         if replica_set is None:
-            self.expectations.forget(key)
+            self.writes.forget(key)
             return None
-        wait_s = self.expectations.wait_s(key)
+        wait_s = self.writes.wait_s(key)
         if is_terminating(replica_set) or wait_s:
             return Requeue(wait_s) if wait_s else None
         owned = self._pods.by_index(_BY_OWNER, uid_of(replica_set))
@@ -118,10 +115,11 @@ class ReplicaSetController:
         for _ in range(plan.create):
             suffix = "".join(self._random.choices(_SUFFIX, k=_SUFFIX_LENGTH))
             pod = new_pod(replica_set, suffix)
-            await _create(self._client, PODS, pod, key, self.expectations)
+            with suppress(AlreadyExists):
+                await self.writes.create(key, PODS, pod)
         for pod in plan.delete:
-            await _delete(self._client, PODS, pod, key, self.expectations)
-        await patch_status(self._client, REPLICA_SETS, replica_set, plan.status)
+            await self.writes.delete(key, PODS, key_of(pod), uid_of(pod), "Background")
+        await self.writes.patch_status(key, REPLICA_SETS, replica_set, plan.status)
         return None if plan.requeue_s is None else Requeue(plan.requeue_s)
 
 
@@ -136,8 +134,10 @@ def deployment_runners(
     every = (informers.deployments, informers.replica_sets, informers.pods)
     deployment_runner = ControllerRunner(deployments, every[:2], clock=clock)
     replica_set_runner = ControllerRunner(replica_sets, every[1:], clock=clock)
-    _observe(informers.replica_sets, REPLICA_SETS, DEPLOYMENTS, deployments.expectations)
-    _observe(informers.pods, PODS, REPLICA_SETS, replica_sets.expectations)
+    _observe(informers.deployments, own_key, deployments.writes)
+    _observe(informers.replica_sets, owner_keys(DEPLOYMENTS), deployments.writes)
+    _observe(informers.replica_sets, own_key, replica_sets.writes)
+    _observe(informers.pods, owner_keys(REPLICA_SETS), replica_sets.writes)
     deployment_runner.enqueue_on(informers.deployments, own_key)
     deployment_runner.enqueue_on(informers.replica_sets, owner_keys(DEPLOYMENTS))
     replica_set_runner.enqueue_on(informers.replica_sets, own_key)
@@ -145,18 +145,12 @@ def deployment_runners(
     return deployment_runner, replica_set_runner
 
 
-def _observe(
-    informer: Informer,
-    resource: Resource,
-    owner: Resource,
-    expectations: Expectations[NamespacedName],
-) -> None:
-    """Tell the expectations what the informer sees."""
-    keys_of = owner_keys(owner)
+def _observe(informer: Informer, keys_of: KeysOf, writes: ExpectingClient) -> None:
+    """Tell what the informer sees; it must come before the keys are queued."""
 
     def handle(change: Change) -> None:
         for key in keys_of(change):
-            expectations.observe(key, resource, change)
+            writes.observe(key, informer.resource, change)
 
     informer.add_handler(handle)
 
@@ -164,44 +158,3 @@ def _observe(
 def _owner_uid(obj: Object) -> Iterable[str]:
     owner = controller_of(obj)
     return () if owner is None else (str(owner.get("uid")),)
-
-
-async def _create(
-    client: KubeClient,
-    resource: Resource,
-    obj: Object,
-    key: NamespacedName,
-    expectations: Expectations[NamespacedName],
-) -> None:
-    name = key_of(obj)
-    expectations.expect_creation(key, resource, name)
-    try:
-        await client.create(resource, obj)
-    except (ConnectionFailed, ServerTimeout):
-        raise  # It may have been created; the expectation's time limit decides.
-    except AlreadyExists:
-        expectations.creation_failed(key, resource, name)
-    except ApiError:
-        expectations.creation_failed(key, resource, name)
-        raise
-
-
-async def _delete(
-    client: KubeClient,
-    resource: Resource,
-    obj: Object,
-    key: NamespacedName,
-    expectations: Expectations[NamespacedName],
-) -> None:
-    uid = uid_of(obj)
-    expectations.expect_deletion(key, uid)
-    try:
-        params = DeleteParams(uid=uid, propagation="Background")
-        await client.delete(resource, name_of(obj), namespace_of(obj), params)
-    except (ConnectionFailed, ServerTimeout):
-        raise  # As above.
-    except NotFound:
-        expectations.deletion_failed(key, uid)
-    except ApiError:
-        expectations.deletion_failed(key, uid)
-        raise

@@ -22,7 +22,7 @@ from kthena.api.workload.names import (
     RESERVED_LABELS,
 )
 from kthena.machinery.objects import Object, name_of, namespace_of
-from kthena.workload.children.identity import (
+from kthena.workload.identity import (
     ENTRY_POSITION,
     PodPlace,
     child_labels,

@@ -7,7 +7,7 @@ through it, also while the entry pod is not ready.
 from kthena.api.kubernetes import SERVICES
 from kthena.api.workload.names import LABEL_ENTRY, LABEL_NAME
 from kthena.machinery.objects import Object, name_of, namespace_of
-from kthena.workload.children.identity import (
+from kthena.workload.identity import (
     InstanceKey,
     child_labels,
     entry_name,

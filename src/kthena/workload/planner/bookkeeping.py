@@ -7,8 +7,8 @@ nothing that cannot be seen.
 
 from collections.abc import Collection, Iterator, Mapping
 
-from kthena.machinery.objects import annotations_of, controller_of, name_of, uid_of
-from kthena.workload.children.identity import InstanceKey
+from kthena.machinery.objects import Object, annotations_of, controller_of, name_of, uid_of
+from kthena.workload.identity import InstanceKey
 from kthena.workload.planner.formation import Formation
 from kthena.workload.planner.plan import (
     AnnotateModelServing,
@@ -17,7 +17,8 @@ from kthena.workload.planner.plan import (
     DeleteRevision,
 )
 from kthena.workload.planner.recovery import is_fresh
-from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.planner.situation import Situation
+from kthena.workload.planner.slots import Slot
 from kthena.workload.records import (
     ANNOTATION_RECOVERIES,
     ANNOTATION_SLOTS,
@@ -33,7 +34,7 @@ class Books:
     """The groups of a plan, by what becomes of them. Read-only.
 
     `staying` are the groups that keep their slot, those included that are deleted to be made again.
-    `disturbed` says whether pods are deleted or on their way out.
+    `disturbed` says whether pods are deleted or terminating.
     """
 
     def __init__(
@@ -88,8 +89,26 @@ def plan_revisions(books: Books) -> list[CreateRevision | AnnotateRevision]:
     return [*creations, *gains, *losses]
 
 
-def plan_history(books: Books, referenced: Collection[str]) -> Iterator[DeleteRevision]:
-    """ControllerRevisions that no pod, no slot and no status refers to."""
+def plan_history(books: Books, old: Object, new: Object) -> tuple[list[DeleteRevision], bool]:
+    """ControllerRevisions that no pod, no slot and neither status refers to.
+
+    And whether others will be that once the new status has taken the old one's place.
+    """
+    unused = list(_unused_revisions(books, _named_in(new)))
+    named = _named_in(old)
+    deletions = [
+        DeleteRevision(name_of(stored), uid_of(stored))
+        for revision in unused
+        if revision.name not in named and (stored := revision.stored) is not None
+    ]
+    return deletions, len(deletions) < len(unused)
+
+
+def _named_in(status: Object) -> set[str]:
+    return {str(status.get(field) or "") for field in ("currentRevision", "updateRevision")}
+
+
+def _unused_revisions(books: Books, referenced: Collection[str]) -> Iterator[Revision]:
     situation = books.situation
     kept = {situation.history.update.name, *books.groups, *referenced}
     for slot in situation.slots.values():
@@ -98,7 +117,7 @@ def plan_history(books: Books, referenced: Collection[str]) -> Iterator[DeleteRe
     for revision in situation.history.known.values():
         stored = revision.stored
         if stored is not None and revision.name not in kept and controller_of(stored) is not None:
-            yield DeleteRevision(name_of(stored), uid_of(stored))
+            yield revision
 
 
 def plan_counters(
@@ -132,39 +151,26 @@ def _forming(books: Books, revision: Revision, groups: frozenset[int]) -> Formin
     """What is begun now, and what was begun and is not whole yet."""
     situation, formation = books.situation, books.formation
     before = revision.record.forming if revision.record else Forming()
-    begun = set() if situation.is_podless(revision) else formation.groups.keys() & groups
-    whole_groups = begun | {
-        ordinal
-        for ordinal in before.groups & groups
-        if not _is_group_whole(situation, situation.slots.get(ordinal))
-    }
+    podless = situation.is_podless(revision)
+    forming_groups = set()
+    for ordinal in groups & (before.groups | formation.groups.keys()):
+        slot = situation.slots.get(ordinal)
+        # A group whose roles are all scaled to zero is whole without a pod.
+        whole = podless if slot is None else situation.is_whole_group(slot)
+        if not whole:
+            forming_groups.add(ordinal)
     instances = {key for key in formation.instances if key.group in groups}
     for key in before.instances:
-        slot = situation.slots.get(key.group)
-        present = slot and key.ordinal in slot.group.roles.get(key.role, {})
-        if key.group in groups and present and not _is_whole(situation, key):
+        instance = situation.find_instance(key)
+        if key.group in groups and instance is not None and not situation.is_whole(instance):
             instances.add(key)
-    alone = {key for key in instances if key.group not in whole_groups}
-    return Forming(frozenset(whole_groups), frozenset(alone))
-
-
-def _is_group_whole(situation: Situation, slot: Slot | None) -> bool:
-    """Whether every instance that a group should have exists with all its pods."""
-    if slot is None or slot.revision is None:
-        return False
-    for role, wanted in situation.replicas_of(slot.revision).items():
-        instances = slot.group.roles.get(role, {})
-        whole = sum(_is_whole(situation, instance.key) for instance in instances.values())
-        if whole < wanted:
-            return False
-    return True
+    alone = {key for key in instances if key.group not in forming_groups}
+    return Forming(frozenset(forming_groups), frozenset(alone))
 
 
 def _is_whole(situation: Situation, key: InstanceKey) -> bool:
-    """Whether all pods of an instance exist and none is on its way out."""
-    group = situation.groups.get(key.group)
-    instance = group.roles.get(key.role, {}).get(key.ordinal) if group else None
-    return instance is not None and instance.is_complete(situation.history.size_of(instance))
+    instance = situation.find_instance(key)
+    return instance is not None and situation.is_whole(instance)
 
 
 def _is_needed(books: Books, revision: Revision) -> bool:

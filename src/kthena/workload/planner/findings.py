@@ -3,30 +3,28 @@
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 
-from kthena.workload.children.identity import group_name
+from kthena.workload.identity import group_name
 from kthena.workload.planner.formation import Formation
-from kthena.workload.planner.groups import Health
+from kthena.workload.planner.origins import Podless
 from kthena.workload.planner.recovery import Waiting, surplus_pods
-from kthena.workload.planner.rollout import is_damaged
-from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.planner.scheduling import falls_back
+from kthena.workload.planner.situation import Situation
+from kthena.workload.planner.slots import Health, Slot
 from kthena.workload.status import Counters, Findings
 
 
 def find(
     situation: Situation,
     *,
-    departing: Collection[int],
-    podless: tuple[int, int],
+    surplus: Collection[int],
+    podless: Podless,
     replaced: Collection[int],
     waiting: Sequence[Waiting],
     formation: Formation,
 ) -> Findings:
-    """The findings of a plan that deletes `departing` and `replaced` groups.
-
-    `podless` counts groups without pods, of the live revision and of others.
-    """
+    """The findings of a plan that deletes `surplus` groups, and `replaced` ones to create anew."""
     slots = situation.slots.values()
-    staying = [slot for slot in slots if slot.ordinal not in departing]
+    staying = [slot for slot in slots if slot.ordinal not in surplus]
     available = [
         slot for slot in staying if slot.health is Health.AVAILABLE and slot.ordinal not in replaced
     ]
@@ -35,7 +33,9 @@ def find(
     unknown = [
         slot.ordinal
         for slot in staying
-        if slot.revision is None and is_damaged(situation, slot) and slot.ordinal not in replaced
+        if slot.revision is None
+        and not situation.is_whole_group(slot)
+        and slot.ordinal not in replaced
     ]
     back_offs = [one.pod.place.instance for one in waiting if one.recoveries]
     looping = sorted(
@@ -47,7 +47,7 @@ def find(
     ]
     absent = max(0, situation.desired_groups - len(staying))
     return Findings(
-        counters=_count(situation, {*departing, *replaced}, len(available), podless),
+        counters=_count(situation, {*surplus, *replaced}, len(available), podless),
         current_revision=_current_revision(situation),
         update_revision=situation.history.update.name,
         selector_role=situation.selector_role,
@@ -56,7 +56,7 @@ def find(
         unfinished=unfinished,
         outdated=outdated,
         refused=situation.observed.refused,
-        falls_back=situation.falls_back,
+        falls_back=falls_back(situation.observed),
         crash_looping=looping,
         unknown=unknown,
         problems=[*situation.history.problems.values(), *formation.problems.values()],
@@ -64,14 +64,16 @@ def find(
 
 
 def _count(
-    situation: Situation, leaving: Collection[int], available: int, podless: tuple[int, int]
+    situation: Situation, deleted: Collection[int], available: int, podless: Podless
 ) -> Counters:
     living = [
-        slot for slot in situation.slots.values() if not slot.gone and slot.ordinal not in leaving
+        slot
+        for slot in situation.slots.values()
+        if not slot.terminating and slot.ordinal not in deleted
     ]
     old = sum(_is_old(slot) for slot in living)
-    updated = len(living) - old + podless[0]
-    old += podless[1]
+    updated = len(living) - old + podless.live
+    old += podless.old
     replicas = len(situation.slots) + sum(podless)
     available += sum(podless)
     done = replicas == updated == available == situation.desired_groups
@@ -82,10 +84,9 @@ def _count(
 
 def _has_surplus(situation: Situation, slot: Slot) -> bool:
     """Whether pods of the group that are to go, alone or with their instance, still exist."""
-    wanted = situation.replicas_of(slot.revision) if slot.revision else {}
-    if any(len(slot.group.roles.get(role, ())) > count for role, count in wanted.items()):
+    if any(len(slot.group.roles.get(role, ())) > wanted for role, wanted in slot.replicas.items()):
         return True
-    return any(slot.leaving.values()) or any(
+    return any(slot.surplus.values()) or any(
         surplus_pods(instance, situation.history.size_of(instance), instance.pods.values())
         for instance in slot.group.instances
     )
@@ -115,7 +116,7 @@ def _old_revisions(situation: Situation) -> Iterator[str]:
     ordinals = sorted(situation.slots.keys() | situation.recorded.keys())
     for ordinal in ordinals:
         slot = situation.slots.get(ordinal)
-        if slot is not None and _is_old(slot) and (slot.protected or not slot.gone):
+        if slot is not None and _is_old(slot) and (slot.protected or not slot.terminating):
             if slot.revision is not None:
                 yield slot.revision.name
             else:

@@ -12,23 +12,27 @@ from typing import Final
 
 from kthena.api.kubernetes import PODS, SERVICES
 from kthena.machinery.resources import Resource
-from kthena.workload.children.identity import (
+from kthena.workload.children.pods import PodIdentity, build_pod
+from kthena.workload.children.services import build_service
+from kthena.workload.identity import (
     ENTRY_POSITION,
     InstanceKey,
     PodPlace,
     entry_name,
     pod_name,
 )
-from kthena.workload.children.pods import PodIdentity, build_pod
-from kthena.workload.children.services import build_service
 from kthena.workload.planner.groups import Instance
 from kthena.workload.planner.observed import Belonging
-from kthena.workload.planner.plan import CreatePod, CreateService, Problem
+from kthena.workload.planner.origins import Origins
+from kthena.workload.planner.plan import CreatePod, CreateService
 from kthena.workload.planner.recovery import is_fresh, recoveries_of
 from kthena.workload.planner.scale import missing_ordinals
-from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.planner.scheduling import scheduler_of
+from kthena.workload.planner.situation import Situation
+from kthena.workload.planner.slots import Slot
 from kthena.workload.records import ANNOTATION_RECOVERIES
 from kthena.workload.revisions import Revision, RoleTemplate, role_hash
+from kthena.workload.status import Problem
 
 BATCH: Final = 1000
 """Pods that one plan creates at most."""
@@ -39,12 +43,15 @@ class Formation:
     """What one plan creates. It collects, group by group."""
 
     situation: Situation
+    origins: Origins
     pods: list[CreatePod] = field(default_factory=list)
     services: dict[InstanceKey, CreateService] = field(default_factory=dict)
     groups: dict[int, Revision] = field(default_factory=dict)
     """Groups without pods that are to have some, with what they are made from."""
     instances: set[InstanceKey] = field(default_factory=set)
-    """Instances that are begun in groups that have pods."""
+    """Instances that are asked for in groups that have pods."""
+    begun: set[InstanceKey] = field(default_factory=set)
+    """Instances that had no pods and get at least one."""
     filled: set[int] = field(default_factory=set)
     """Groups that were compared with their revision."""
     wanted: set[InstanceKey] = field(default_factory=set)
@@ -57,38 +64,37 @@ class Formation:
         """Whether the batch holds no more pods; then there may be more to create."""
         return len(self.pods) >= BATCH
 
-    def fill_group(self, slot: Slot, remade: Collection[InstanceKey]) -> None:
+    def fill_group(self, slot: Slot, recreated: Collection[InstanceKey]) -> None:
         """Add what a group lacks against its own revision.
 
-        Instances in `remade` get no pod before all of theirs are gone.
+        Instances in `recreated` get no pod before all of theirs are gone.
         """
         revision = slot.revision
         if revision is None:
             return
         self.filled.add(slot.ordinal)
-        for name, wanted in self.situation.replicas_of(revision).items():
-            leaving = slot.leaving.get(name, ())
+        for name, wanted in slot.replicas.items():
+            surplus = slot.surplus.get(name, ())
             present = slot.group.roles.get(name, {})
             for ordinal, instance in present.items():
                 own = self.situation.history.known.get(instance.revision)
-                if ordinal in leaving or own is None or name not in own.roles:
+                if ordinal in surplus or own is None or name not in own.roles:
                     continue
                 self._want_service(own.roles[name], instance.key)
-                complete = instance.is_complete(own.roles[name].size)
-                if not complete and instance.key not in remade:
+                if instance.key not in recreated and not self.situation.is_whole(instance):
                     self._add_pods(own, own.roles[name], instance.key)
-            for ordinal in missing_ordinals(present, leaving, wanted):
+            for ordinal in missing_ordinals(present, surplus, wanted):
                 if self.is_full:
                     return
                 key = InstanceKey(slot.ordinal, name, ordinal)
                 self.instances.add(key)
                 self._add_instance(revision, revision.roles[name], key)
 
-    def add_groups(self, departing: Collection[int]) -> None:
+    def add_groups(self, surplus: Collection[int]) -> None:
         """Add the groups that are missing."""
         situation = self.situation
-        for ordinal in self._missing_groups(departing):
-            revision = situation.revision_for(ordinal)
+        for ordinal in self._missing_groups(surplus):
+            revision = self.origins.revision_for(ordinal)
             podless = situation.is_podless(revision)
             if self.is_full or (podless and not situation.is_protected(ordinal)):
                 return
@@ -100,16 +106,16 @@ class Formation:
                     key = InstanceKey(ordinal, name, number)
                     self._add_instance(revision, revision.roles[name], key)
 
-    def _missing_groups(self, departing: Collection[int]) -> Iterator[int]:
+    def _missing_groups(self, surplus: Collection[int]) -> Iterator[int]:
         """The groups to add, a batch at most. A refused spec gets back what it had, no more."""
         situation = self.situation
         wanted, present = situation.desired_groups, situation.slots.keys()
-        missing = missing_ordinals(present, departing, wanted)
+        missing = missing_ordinals(present, surplus, wanted)
         if not situation.accepted:
             # A service outlives the pods of its group, and goes with a group that is scaled away.
             had = {*situation.recorded, *(key.group for key in situation.services)}
             lost = sorted(one for one in had if one < wanted and one not in present)
-            missing = iter(lost[: max(0, wanted - (len(present) - len(departing)))])
+            missing = iter(lost[: max(0, wanted - (len(present) - len(surplus)))])
         return itertools.islice(missing, BATCH)
 
     def _add_instance(self, revision: Revision, role: RoleTemplate, key: InstanceKey) -> None:
@@ -134,13 +140,12 @@ class Formation:
         service = entry_name(situation.name, key) if role.has_service else None
         if service is not None and self._is_taken(SERVICES, service):
             return
-        group = situation.groups.get(key.group)
-        instance = group.roles.get(key.role, {}).get(key.ordinal) if group else None
+        instance = situation.find_instance(key)
         existing = instance.pods if instance else {}
         identity = PodIdentity(
             revision=revision.name,
             role_hash=situation.role_hashes.get((revision.name, role.name)) or role_hash(role),
-            scheduler=situation.scheduler,
+            scheduler=scheduler_of(situation.observed),
             annotations=self._annotations(key, instance),
         )
         for index in range(role.size):
@@ -158,6 +163,8 @@ class Formation:
                 return
             pod = build_pod(situation.modelserving, role, place, identity)
             self.pods.append(CreatePod(pod, service))
+            if instance is None:
+                self.begun.add(key)
 
     def _annotations(self, key: InstanceKey, instance: Instance | None) -> dict[str, str]:
         kept = self.situation.recoveries.get(key)

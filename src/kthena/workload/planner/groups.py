@@ -4,9 +4,8 @@ The place of a pod is in its name, its revision in its label. Readiness is read 
 and from nothing else; a terminating pod counts as not ready.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from kthena.api.workload.names import (
     ANNOTATION_POD_DELETION_COST,
@@ -23,7 +22,7 @@ from kthena.machinery.objects import (
     name_of,
     uid_of,
 )
-from kthena.workload.children.identity import InstanceKey, PodPlace, parse_place
+from kthena.workload.identity import InstanceKey, PodPlace, parse_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,8 @@ class Instance:
         return cls(key, pods, living, first.revision, sum(pod.ready for pod in living))
 
     @property
-    def terminating(self) -> bool:
-        """Whether a pod of it is on its way out."""
+    def has_terminating(self) -> bool:
+        """Whether a pod of it is terminating."""
         return len(self.living) < len(self.pods)
 
     @property
@@ -119,7 +118,7 @@ class Instance:
         return len(self.pods)
 
     def is_complete(self, size: int) -> bool:
-        """Whether all `size` pods exist and none of them is on its way out."""
+        """Whether all `size` pods exist and none of them is terminating."""
         return self._count(size, self.living) == size
 
     def is_available(self, size: int) -> bool:
@@ -154,25 +153,14 @@ class Group:
         return [pod for instance in self.instances for pod in instance.living]
 
     @property
-    def terminating(self) -> bool:
-        """Whether a pod of it is on its way out."""
-        return any(instance.terminating for instance in self.instances)
+    def has_terminating(self) -> bool:
+        """Whether a pod of it is terminating."""
+        return any(instance.has_terminating for instance in self.instances)
 
     @property
     def deletion_cost(self) -> int:
         """The sum over its pods."""
         return sum(instance.deletion_cost for instance in self.instances)
-
-
-class Health(IntEnum):
-    """What a group can do now."""
-
-    DOWN = 0
-    """Some role has no instance ready: the group cannot serve."""
-    DEGRADED = 1
-    """It serves, but not all its instances are ready."""
-    AVAILABLE = 2
-    """Every instance that it should have is ready."""
 
 
 def build_groups(modelserving: str, pods: Iterable[Object]) -> dict[int, Group]:
@@ -187,70 +175,3 @@ def build_groups(modelserving: str, pods: Iterable[Object]) -> dict[int, Group]:
         roles = groups.setdefault(key.group, {})
         roles.setdefault(key.role, {})[key.ordinal] = Instance.of(key, members)
     return {ordinal: Group(ordinal, roles) for ordinal, roles in groups.items()}
-
-
-def health_of(
-    group: Group,
-    replicas: Mapping[str, int],
-    leaving: Mapping[str, Collection[int]],
-    size_of: Callable[[Instance], int],
-) -> Health:
-    """The health of a group that should have so many instances of each role.
-
-    Instances in `leaving`, by role, do not count: they are about to be deleted.
-    """
-    health = Health.AVAILABLE
-    for role, wanted in replicas.items():
-        gone = leaving.get(role, ())
-        ready = sum(
-            instance.is_available(size_of(instance))
-            for ordinal, instance in group.roles.get(role, {}).items()
-            if ordinal not in gone
-        )
-        if ready < wanted:
-            if ready == 0:
-                return Health.DOWN
-            health = Health.DEGRADED
-    return health
-
-
-def departing_instances(
-    instances: Mapping[int, Instance],
-    wanted: int,
-    size_of: Callable[[Instance], int],
-    *,
-    keeps_first: bool,
-) -> frozenset[int]:
-    """Ordinals of the instances of a role that have to go, those already going included.
-
-    The order is that of Kthena: what is incomplete, then what is not available, then what is cheap
-    to delete, then the highest ordinal. With `keeps_first`, instance 0 goes last of all; while it is
-    not ready, one that is stays in its place.
-    """
-    departing = {
-        ordinal
-        for ordinal, instance in instances.items()
-        if not instance.living and ordinal >= wanted
-    }
-    staying = [instance for ordinal, instance in instances.items() if ordinal not in departing]
-    excess = len(staying) - wanted
-
-    def rank(instance: Instance) -> tuple[bool, bool, bool, int, int]:
-        size = size_of(instance)
-        return (
-            keeps_first and instance.key.ordinal == 0,
-            instance.is_complete(size),
-            instance.is_available(size),
-            instance.deletion_cost,
-            -instance.key.ordinal,
-        )
-
-    if excess > 0:
-        ranked = sorted(staying, key=rank)
-        victims, kept = ranked[:excess], ranked[excess:]
-        ready = [one for one in victims if one.is_available(size_of(one))]
-        lacking = wanted - sum(one.is_available(size_of(one)) for one in kept)
-        # Instance 0 may be kept while it is not ready: what serves in its place goes later.
-        spared = ready[-lacking:] if lacking > 0 else []
-        departing.update(one.key.ordinal for one in victims if one not in spared)
-    return frozenset(departing)

@@ -11,11 +11,10 @@ from typing import Any
 
 from kthena.machinery.objects import Object, name_of
 from kthena.workload.canonical import canonical_value
-from kthena.workload.children.identity import revision_object_name
 from kthena.workload.children.pods import PodIdentity, build_pod
+from kthena.workload.identity import revision_object_name
 from kthena.workload.planner.groups import Group, Instance, Pod
 from kthena.workload.planner.observed import Observed
-from kthena.workload.planner.plan import Problem
 from kthena.workload.revisions import (
     Revision,
     RoleTemplate,
@@ -24,6 +23,7 @@ from kthena.workload.revisions import (
     read_revision,
     read_roles,
 )
+from kthena.workload.status import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,14 @@ class History:
         """The number of pods that make the instance."""
         template = self.template_of(instance)
         return template.size if template else instance.declared_size
+
+    def is_whole(self, instance: Instance) -> bool:
+        """Whether all pods that make the instance exist and none of them is terminating."""
+        return instance.is_complete(self.size_of(instance))
+
+    def is_available(self, instance: Instance) -> bool:
+        """Whether all pods that make the instance are ready."""
+        return instance.is_available(self.size_of(instance))
 
     def revision_of(self, group: Group) -> Revision | None:
         """The revision of a group; None where none of its pods' revisions is known.

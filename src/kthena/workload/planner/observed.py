@@ -23,7 +23,7 @@ from kthena.machinery.objects import (
     uid_of,
 )
 from kthena.machinery.resources import Resource
-from kthena.workload.children.identity import (
+from kthena.workload.identity import (
     is_modelserving_reference,
     parse_place,
     revision_object_name,

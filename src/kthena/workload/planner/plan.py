@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from kthena.machinery.objects import Object
 from kthena.machinery.resources import Resource
-from kthena.workload.children.identity import InstanceKey
+from kthena.workload.identity import InstanceKey
 
 
 class Stage(IntEnum):
@@ -157,14 +157,6 @@ class InstanceState(IntEnum):
     CREATING = 0
     RUNNING = 1
     DELETING = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that keeps a child from being created, for a condition and an event."""
-
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,22 @@ calls, so a controller that is stopped anywhere goes on where it was.
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
-from kthena.machinery.objects import Object, is_terminating, metadata_of, name_of, uid_of
-from kthena.workload.children.identity import InstanceKey, owner_reference
+from kthena.machinery.objects import is_terminating, metadata_of, name_of, uid_of
+from kthena.workload.identity import InstanceKey, owner_reference
 from kthena.workload.planner.bookkeeping import Books, plan_counters, plan_history, plan_revisions
 from kthena.workload.planner.findings import find
 from kthena.workload.planner.formation import Formation
 from kthena.workload.planner.groups import Instance, Pod
 from kthena.workload.planner.observed import Belonging, Observed
+from kthena.workload.planner.origins import Origins
 from kthena.workload.planner.plan import (
     Action,
     Adopt,
     DeletePod,
     DeleteService,
     DeleteStale,
-    InstanceState,
     Plan,
 )
 from kthena.workload.planner.recovery import (
@@ -31,23 +32,28 @@ from kthena.workload.planner.recovery import (
     plan_recovery,
 )
 from kthena.workload.planner.rollout import replaced_groups
-from kthena.workload.planner.scale import departing_groups, podless_groups
-from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.planner.scale import surplus_groups
+from kthena.workload.planner.situation import Situation
+from kthena.workload.planner.slots import Slot
+from kthena.workload.planner.transitions import states_after, states_before
 from kthena.workload.records import Recoveries
 from kthena.workload.status import build_status
+
+_FORGETTING_S: Final = 1.0
+"""When to look again for revisions that only the former status names: its write asks for no turn."""
 
 
 @dataclass(slots=True)
 class _Draft:
     """What the steps have decided so far."""
 
-    doomed: list[Pod] = field(default_factory=list)
+    to_delete: list[Pod] = field(default_factory=list)
     notes: list[Action] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     counters: dict[InstanceKey, Recoveries] = field(default_factory=dict)
-    closing: set[InstanceKey] = field(default_factory=set)
-    """Instances that are deleted, alone, whether or not they are made again."""
-    remade_groups: set[int] = field(default_factory=set)
+    deleted_instances: set[InstanceKey] = field(default_factory=set)
+    """Instances that are deleted without their group, whether or not they are created anew."""
+    recreated_groups: set[int] = field(default_factory=set)
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -62,25 +68,26 @@ def plan(observed: Observed, now: datetime) -> Plan:
     ownership = list(_plan_ownership(situation))
 
     # 3. Remove groups that are too many; then replace groups that are outdated.
-    departing = departing_groups(situation)
-    staying = [slot for slot in situation.slots.values() if slot.ordinal not in departing]
-    podless = podless_groups(situation, departing)
+    slots, origins = situation.slots.values(), Origins(situation)
+    surplus = surplus_groups(slots, situation.desired_groups, situation.is_whole)
+    staying = [slot for slot in slots if slot.ordinal not in surplus]
+    podless = origins.podless_groups(surplus)
     replaced = replaced_groups(situation, staying, sum(podless)) if situation.accepted else set()
-    for ordinal in departing | replaced:
-        draft.doomed += situation.slots[ordinal].group.living
+    for ordinal in surplus | replaced:
+        draft.to_delete += situation.slots[ordinal].group.living
 
     # 4. In every other group: scale its roles, recover what failed or was lost, fill what lacks.
-    #    A group on its way out is left to go: it is made again as a whole.
-    formation = Formation(situation)
+    #    A terminating group is left to go: it is created anew as a whole.
+    formation = Formation(situation, origins)
     for slot in staying:
-        if slot.ordinal not in replaced and not slot.gone:
+        if slot.ordinal not in replaced and not slot.terminating:
             _plan_group(situation, slot, formation, draft)
 
     # 5. Add groups that are missing.
-    formation.add_groups(departing)
+    formation.add_groups(surplus)
 
     # 6. Write down what cannot be derived, before any pod is touched.
-    disturbed = bool(draft.doomed) or any(slot.gone for slot in staying)
+    disturbed = bool(draft.to_delete) or any(slot.terminating for slot in staying)
     books = Books(situation, staying, formation, disturbed=disturbed)
     counters = plan_counters(books, draft.counters)
     actions: list[Action] = [*ownership, *plan_revisions(books)]
@@ -88,7 +95,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
     # 7. Delete, then create: services before the pods that need them.
     actions += draft.notes
-    actions += dict.fromkeys(DeletePod(pod.name, pod.uid) for pod in draft.doomed)
+    actions += dict.fromkeys(DeletePod(pod.name, pod.uid) for pod in draft.to_delete)
     actions += _surplus_services(situation, formation, {slot.ordinal for slot in staying})
     actions += formation.services.values()
     actions += formation.pods
@@ -96,21 +103,26 @@ def plan(observed: Observed, now: datetime) -> Plan:
     # 8. Say how things stand, and forget revisions that nothing refers to.
     findings = find(
         situation,
-        departing=departing,
+        surplus=surplus,
         podless=podless,
-        replaced=replaced | draft.remade_groups,
+        replaced=replaced | draft.recreated_groups,
         waiting=draft.waiting,
         formation=formation,
     )
     status = build_status(observed.modelserving, findings, now)
-    actions += plan_history(books, _status_revisions(observed.modelserving, status))
+    old_status = observed.modelserving.get("status") or {}
+    deletions, more_to_forget = plan_history(books, old_status, status)
+    actions += deletions
     return Plan(
         actions=tuple(actions),
         status=status,
-        requeue_after_s=_requeue_after(draft, formation, now),
-        before=_states(situation),
-        after=_states_after(
-            situation, departing | replaced | draft.remade_groups, draft, formation
+        requeue_after_s=_requeue_after(draft, formation, now, more_to_forget=more_to_forget),
+        before=states_before(situation),
+        after=states_after(
+            situation,
+            deleted_groups=surplus | replaced | draft.recreated_groups,
+            deleted_instances=draft.deleted_instances,
+            begun=formation.begun,
         ),
     )
 
@@ -135,22 +147,22 @@ def _plan_ownership(situation: Situation) -> Iterator[Adopt | DeleteStale]:
 def _plan_group(situation: Situation, slot: Slot, formation: Formation, draft: _Draft) -> None:
     staying: list[Instance] = []
     for instance in slot.group.instances:
-        if instance.key.ordinal in slot.leaving.get(instance.key.role, ()):
-            draft.closing.add(instance.key)
-            draft.doomed += instance.living
+        if instance.key.ordinal in slot.surplus.get(instance.key.role, ()):
+            draft.deleted_instances.add(instance.key)
+            draft.to_delete += instance.living
         else:
             staying.append(instance)
     recovery = plan_recovery(situation, slot, staying)
     _take_over(draft, recovery)
-    if recovery.remade and situation.spec.recovery_policy == SERVING_GROUP_RECREATE:
-        draft.remade_groups.add(slot.ordinal)
+    if recovery.recreated and situation.spec.recovery_policy == SERVING_GROUP_RECREATE:
+        draft.recreated_groups.add(slot.ordinal)
         return
-    draft.closing |= recovery.remade
-    formation.fill_group(slot, recovery.remade)
+    draft.deleted_instances |= recovery.recreated
+    formation.fill_group(slot, recovery.recreated)
 
 
 def _take_over(draft: _Draft, recovery: Recovery) -> None:
-    draft.doomed += recovery.deleted
+    draft.to_delete += recovery.deleted
     draft.notes += recovery.annotated
     draft.waiting += recovery.waiting
     draft.counters |= recovery.counters
@@ -161,7 +173,7 @@ def _surplus_services(
 ) -> Iterator[DeleteService]:
     """Services of instances that are not wanted and have no pods left.
 
-    Those of a group that is on its way out to be made again are kept for it.
+    Those of a terminating group that is created anew are kept for it.
     """
     if formation.is_full:
         return
@@ -176,51 +188,12 @@ def _surplus_services(
         yield DeleteService(name_of(service), uid_of(service))
 
 
-def _requeue_after(draft: _Draft, formation: Formation, now: datetime) -> float | None:
+def _requeue_after(
+    draft: _Draft, formation: Formation, now: datetime, *, more_to_forget: bool
+) -> float | None:
     if formation.is_full:
         return 0.0
-    return min(((one.due - now).total_seconds() for one in draft.waiting), default=None)
-
-
-def _status_revisions(modelserving: Object, status: Object) -> set[str]:
-    """Revisions that the stored or the new status names."""
-    statuses = (modelserving.get("status") or {}, status)
-    return {
-        str(one.get(field) or "")
-        for one in statuses
-        for field in ("currentRevision", "updateRevision")
-    }
-
-
-def _states(situation: Situation) -> dict[InstanceKey, InstanceState]:
-    """The state of each instance as observed; groups that are on their way out have none."""
-    states = {}
-    for slot in situation.slots.values():
-        if slot.gone:
-            continue
-        for instance in slot.group.instances:
-            if not instance.living:
-                state = InstanceState.DELETING
-            elif instance.is_available(situation.history.size_of(instance)):
-                state = InstanceState.RUNNING
-            else:
-                state = InstanceState.CREATING
-            states[instance.key] = state
-    return states
-
-
-def _states_after(
-    situation: Situation, leaving: Collection[int], draft: _Draft, formation: Formation
-) -> dict[InstanceKey, InstanceState]:
-    states = {
-        key: InstanceState.DELETING if key in draft.closing else state
-        for key, state in _states(situation).items()
-        if key.group not in leaving
-    }
-    for key in formation.instances:
-        states[key] = InstanceState.CREATING
-    for ordinal, revision in formation.groups.items():
-        for role, wanted in situation.replicas_of(revision).items():
-            for number in range(min(wanted, len(formation.pods))):
-                states[InstanceKey(ordinal, role, number)] = InstanceState.CREATING
-    return states
+    delays = [(one.due - now).total_seconds() for one in draft.waiting]
+    if more_to_forget:
+        delays.append(_FORGETTING_S)
+    return min(delays, default=None)

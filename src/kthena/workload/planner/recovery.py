@@ -3,7 +3,7 @@
 A pod has failed when its phase says so, or when one of its containers ended while the pod has not
 been ready since (not with policy `None`, which leaves containers to the kubelet). It may recover for
 `restartGracePeriodSeconds`. A pod is lost when it is missing from an instance that was whole before,
-or is on its way out. With it go, and come back together, its instance (`RoleRecreate`) or its group
+or is terminating. With it go, and come back together, its instance (`RoleRecreate`) or its group
 (`ServingGroupRecreate`).
 
 An instance that fails again soon after it was made anew waits longer each time before it is deleted,
@@ -17,10 +17,11 @@ from typing import Any, Final
 
 from kthena.machinery.conditions import FALSE, find_condition, format_time
 from kthena.machinery.objects import Object, annotations_of
-from kthena.workload.children.identity import InstanceKey
+from kthena.workload.identity import InstanceKey
 from kthena.workload.planner.groups import Instance, Pod
 from kthena.workload.planner.plan import AnnotatePod
-from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.planner.situation import Situation
+from kthena.workload.planner.slots import Slot
 from kthena.workload.records import (
     ANNOTATION_FAILING_SINCE,
     ANNOTATION_RECOVERIES,
@@ -59,7 +60,7 @@ class Recovery:
     waiting: list[Waiting] = field(default_factory=list)
     counters: dict[InstanceKey, Recoveries] = field(default_factory=dict)
     """Counters to carry over to the pods that replace the deleted ones."""
-    remade: set[InstanceKey] = field(default_factory=set)
+    recreated: set[InstanceKey] = field(default_factory=set)
     """Instances of which no pod is created before all are gone."""
 
 
@@ -84,10 +85,10 @@ def plan_recovery(situation: Situation, slot: Slot, staying: Iterable[Instance])
         for instance in known
         if failed[instance.key] or _has_lost_pods(situation, slot, instance)
     ]
-    if policy == SERVING_GROUP_RECREATE and (broken or _has_lost_instances(situation, slot)):
+    if policy == SERVING_GROUP_RECREATE and (broken or _has_lost_instances(slot)):
         broken = list(slot.group.instances)
     for instance in broken:
-        recovery.remade.add(instance.key)
+        recovery.recreated.add(instance.key)
         recovery.deleted += instance.living
         _carry_counter(situation, instance, recovery, failed=bool(failed.get(instance.key)))
     return recovery
@@ -185,19 +186,19 @@ def _noted_failure(pod: Pod, since: datetime | None) -> datetime | None:
 
 
 def _has_lost_pods(situation: Situation, slot: Slot, instance: Instance) -> bool:
-    """Whether pods are missing or on their way out of an instance that was whole before."""
+    """Whether pods are missing from, or terminating in, an instance that was whole before."""
     if situation.is_forming(slot, instance.key):
         return False
-    return not instance.is_complete(situation.history.size_of(instance))
+    return not situation.is_whole(instance)
 
 
-def _has_lost_instances(situation: Situation, slot: Slot) -> bool:
+def _has_lost_instances(slot: Slot) -> bool:
     """Whether instances that the group had are gone altogether."""
     revision = slot.revision
     record = revision.record if revision else None
     if revision is None or record is None or slot.ordinal in record.forming.groups:
         return False
-    for role, wanted in situation.replicas_of(revision).items():
+    for role, wanted in slot.replicas.items():
         present = slot.group.roles.get(role, {})
         forming = sum(
             key.group == slot.ordinal and key.role == role and key.ordinal not in present

@@ -8,8 +8,8 @@ ones included.
 
 from collections.abc import Collection
 
-from kthena.workload.planner.groups import Health
-from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.planner.situation import Situation
+from kthena.workload.planner.slots import Health, Slot
 
 
 def replaced_groups(situation: Situation, staying: Collection[Slot], podless: int) -> set[int]:
@@ -39,12 +39,4 @@ def _may_be_replaced(situation: Situation, slot: Slot) -> bool:
     """Whether the group is another revision's, or cannot be healed for want of its revision."""
     if slot.protected:
         return False
-    return slot.outdated or (slot.revision is None and is_damaged(situation, slot))
-
-
-def is_damaged(situation: Situation, slot: Slot) -> bool:
-    """Whether an instance of the group lacks pods."""
-    return any(
-        not instance.is_complete(situation.history.size_of(instance))
-        for instance in slot.group.instances
-    )
+    return slot.outdated or (slot.revision is None and not situation.is_whole_group(slot))

@@ -1,76 +1,108 @@
-"""Which groups are too many, and which ordinals are missing.
+"""Which groups and which role instances are too many, and which ordinals are missing.
 
-Victims go in the order of Kthena: what is on its way out already, then what is not available, then
-what is cheap to delete, then the highest ordinal; the partition's groups go last. New ordinals are
-the smallest free ones.
+Victims go in the order of Kthena: what is not whole, then what is not available, then what is cheap
+to delete, then the highest ordinal. The partition's groups go last of all groups, and instance 0 of
+the role in the selector last of its role. New ordinals are the smallest free ones.
 """
 
 import itertools
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeAlias
 
-from kthena.workload.planner.groups import Health
-from kthena.workload.planner.situation import Situation, Slot
+from kthena.workload.planner.groups import Group, Instance
+from kthena.workload.planner.history import History
+from kthena.workload.planner.slots import Health, Slot
+
+_Rank: TypeAlias = tuple[bool, bool, bool, int, int]
+"""The lowest goes first."""
 
 
-def departing_groups(situation: Situation) -> set[int]:
-    """Ordinals of the groups that have to go, those that are going already included.
+def surplus_groups(
+    slots: Collection[Slot], wanted: int, is_whole: Callable[[Instance], bool]
+) -> set[int]:
+    """Ordinals of the groups that have to go, those that are terminating already included.
 
-    A group on its way out that would not be made again anyway takes nobody's place.
+    A terminating group that would not be created again anyway takes nobody's place.
     """
-    wanted = situation.desired_groups
-    departing = {
-        slot.ordinal for slot in situation.slots.values() if slot.gone and slot.ordinal >= wanted
-    }
-    staying = [slot for slot in situation.slots.values() if slot.ordinal not in departing]
+    surplus = {slot.ordinal for slot in slots if slot.terminating and slot.ordinal >= wanted}
+    staying = [slot for slot in slots if slot.ordinal not in surplus]
     excess = len(staying) - wanted
     if excess > 0:
-        staying.sort(key=lambda slot: _group_rank(situation, slot))
-        departing.update(slot.ordinal for slot in staying[:excess])
-    return departing
+        staying.sort(key=lambda slot: _group_rank(slot, is_whole))
+        surplus.update(slot.ordinal for slot in staying[:excess])
+    return surplus
 
 
-def _group_rank(situation: Situation, slot: Slot) -> tuple[bool, bool, bool, int, int]:
+def _group_rank(slot: Slot, is_whole: Callable[[Instance], bool]) -> _Rank:
     group = slot.group
-    whole = not group.terminating and all(
-        instance.is_complete(situation.history.size_of(instance)) for instance in group.instances
-    )
+    whole = not group.has_terminating and all(map(is_whole, group.instances))
     available = slot.health is Health.AVAILABLE
     return slot.protected, whole, available, group.deletion_cost, -slot.ordinal
 
 
-def podless_groups(situation: Situation, departing: Collection[int]) -> tuple[int, int]:
-    """How many groups exist without pods, because their roles are all scaled to zero.
+def surplus_instances(
+    group: Group, replicas: Mapping[str, int], history: History, *, selector_role: str
+) -> dict[str, Collection[int]]:
+    """Ordinals of the instances of a group that have to go, by role.
 
-    First those of the live revision, then those that the partition keeps at another one.
+    `replicas` are those of the group's revision. A role that neither it nor the live spec has goes
+    as a whole.
     """
-    present, wanted = situation.slots.keys(), situation.desired_groups
-    missing = max(0, wanted - (len(present) - len(departing)))
-    kept = wanted if situation.is_protected(wanted - 1) else min(situation.partition, wanted)
-    protected = min(missing, kept - sum(ordinal < kept for ordinal in present))
-    recorded = sorted(
-        ordinal for ordinal in situation.recorded if ordinal < kept and ordinal not in present
-    )[:protected]
-    revisions = Counter(situation.recorded[ordinal].name for ordinal in recorded)
-    revisions[situation.base_revision.name] += protected - len(recorded)
-    revisions[situation.history.update.name] += missing - protected
-    live = old = 0
-    for name, count in revisions.items():
-        if situation.is_podless(situation.history.known[name]):
-            if name in situation.history.current_names:
-                live += count
-            else:
-                old += count
-    return live, old
+    surplus: dict[str, Collection[int]] = {}
+    for role, instances in group.roles.items():
+        wanted = replicas.get(role)
+        if wanted is None and role not in history.update.roles:
+            surplus[role] = instances.keys()
+        elif wanted is not None and len(instances) > wanted:
+            surplus[role] = _surplus_of_role(
+                instances, wanted, history, keeps_first=role == selector_role
+            )
+    return surplus
+
+
+def _surplus_of_role(
+    instances: Mapping[int, Instance], wanted: int, history: History, *, keeps_first: bool
+) -> frozenset[int]:
+    """Ordinals of the instances of a role that have to go, those already terminating included.
+
+    With `keeps_first`, instance 0 goes last of all; while it is not ready, one that is stays in its
+    place.
+    """
+    surplus = {
+        ordinal
+        for ordinal, instance in instances.items()
+        if not instance.living and ordinal >= wanted
+    }
+    staying = [instance for ordinal, instance in instances.items() if ordinal not in surplus]
+    excess = len(staying) - wanted
+
+    def rank(instance: Instance) -> _Rank:
+        return (
+            keeps_first and instance.key.ordinal == 0,
+            history.is_whole(instance),
+            history.is_available(instance),
+            instance.deletion_cost,
+            -instance.key.ordinal,
+        )
+
+    if excess > 0:
+        ranked = sorted(staying, key=rank)
+        victims, kept = ranked[:excess], ranked[excess:]
+        ready = list(filter(history.is_available, victims))
+        lacking = wanted - sum(map(history.is_available, kept))
+        # Instance 0 may be kept while it is not ready: what serves in its place goes later.
+        spared = ready[-lacking:] if lacking > 0 else []
+        surplus.update(one.key.ordinal for one in victims if one not in spared)
+    return frozenset(surplus)
 
 
 def missing_ordinals(
-    present: Collection[int], departing: Collection[int], wanted: int
+    present: Collection[int], surplus: Collection[int], wanted: int
 ) -> Iterator[int]:
     """The smallest free ordinals below `wanted`, as many as are missing.
 
     Lazily: a spec may ask for two billion.
     """
-    missing = wanted - (len(present) - len(departing))
+    missing = wanted - (len(present) - len(surplus))
     free = (ordinal for ordinal in range(wanted) if ordinal not in present)
     return itertools.islice(free, max(missing, 0))

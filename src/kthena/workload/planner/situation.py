@@ -1,58 +1,31 @@
 """What the observed objects amount to: slots of groups, each with its revision, health and rights.
 
-A slot is a group ordinal that is in use. Everything that the steps of a plan need is computed here
-once; nothing here decides.
+What several steps of a plan need is computed here once. How many groups there should be is the
+spec's; which instances are too many is asked of `scale`; all else is decided by the steps.
 """
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
 from kthena.api.kubernetes import CONTROLLER_REVISIONS, PODS, SERVICES
 from kthena.api.workload.modelserving import RollingUpdateConfiguration
-from kthena.api.workload.names import SCHEDULER_VOLCANO
 from kthena.machinery.intorstring import IntOrPercentError, scale
 from kthena.machinery.objects import Object, annotations_of, name_of
 from kthena.machinery.resources import Resource
-from kthena.workload.children.identity import ENTRY_POSITION, InstanceKey, parse_place
-from kthena.workload.planner.groups import (
-    Group,
-    Health,
-    build_groups,
-    departing_instances,
-    health_of,
-)
+from kthena.workload.identity import ENTRY_POSITION, InstanceKey, parse_place
+from kthena.workload.planner.groups import Group, Instance, build_groups
 from kthena.workload.planner.history import History, read_history
 from kthena.workload.planner.observed import Belonging, Observed, belonging
+from kthena.workload.planner.scale import surplus_instances
+from kthena.workload.planner.slots import Slot, health_of
 from kthena.workload.records import (
     ANNOTATION_RECOVERIES,
     Recoveries,
     parse_recoveries,
 )
 from kthena.workload.revisions import Revision, RoleTemplate
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A group that has pods."""
-
-    ordinal: int
-    group: Group
-    revision: Revision | None
-    """What it is made from; None where that is unknown, and then its pods are left as they are."""
-    health: Health
-    protected: bool
-    """Whether the partition keeps it at its revision."""
-    outdated: bool
-    leaving: Mapping[str, Collection[int]]
-    """Ordinals of the instances that are too many, by role."""
-
-    @property
-    def gone(self) -> bool:
-        """Whether all its pods are on their way out."""
-        return not self.group.living
 
 
 class Situation:
@@ -154,33 +127,6 @@ class Situation:
         return next((role.name for role in roles if role.replicas > 0), next(iter(roles)).name)
 
     @cached_property
-    def scheduler(self) -> str | None:
-        """The scheduler of new pods; None for the cluster's default."""
-        wanted = self.spec.scheduler_name
-        return None if self.falls_back else wanted
-
-    @cached_property
-    def falls_back(self) -> bool:
-        """Whether pods go to the default scheduler although the spec names `volcano`.
-
-        A gang or a topology is what Volcano is for: with one there is no fallback.
-        """
-        capabilities, template = self.observed.capabilities, self.spec.template
-        return (
-            self.spec.scheduler_name == SCHEDULER_VOLCANO
-            and not capabilities.volcano
-            and capabilities.scheduler_fallback
-            and template.gang_policy is None
-            and template.network_topology is None
-        )
-
-    def revision_for(self, ordinal: int) -> Revision:
-        """What a group that has no pods is to be made from."""
-        if not self.is_protected(ordinal):
-            return self.history.update
-        return self.recorded.get(ordinal) or self.base_revision
-
-    @cached_property
     def recoveries(self) -> Mapping[InstanceKey, Recoveries]:
         """The counters that the ModelServing keeps for instances that are being made anew."""
         text = annotations_of(self.modelserving).get(ANNOTATION_RECOVERIES)
@@ -197,6 +143,22 @@ class Situation:
                         key = (pod.revision, instance.key.role)
                         found.setdefault(key, set()).add(pod.role_hash)
         return {key: min(hashes) for key, hashes in found.items()}
+
+    def is_whole(self, instance: Instance) -> bool:
+        """Whether all pods that make the instance exist and none of them is terminating."""
+        return self.history.is_whole(instance)
+
+    def is_whole_group(self, slot: Slot) -> bool:
+        """Whether as many instances of each role are whole as the group should have."""
+        return all(
+            sum(map(self.is_whole, slot.group.roles.get(role, {}).values())) >= wanted
+            for role, wanted in slot.replicas.items()
+        )
+
+    def find_instance(self, key: InstanceKey) -> Instance | None:
+        """The instance in a place; None where it has no pods."""
+        group = self.groups.get(key.group)
+        return group.roles.get(key.role, {}).get(key.ordinal) if group else None
 
     def is_forming(self, slot: Slot, key: InstanceKey) -> bool:
         """Whether the instance has not been whole since it was asked for."""
@@ -217,36 +179,26 @@ class Situation:
 
     def _slot(self, group: Group) -> Slot:
         revision = self.history.revision_of(group)
+        replicas: Mapping[str, int]
+        surplus: Mapping[str, Collection[int]]
         if revision is not None:
-            replicas: Mapping[str, int] = self.replicas_of(revision)
-            leaving = self._leaving(group, replicas)
+            replicas = self.replicas_of(revision)
+            surplus = surplus_instances(
+                group, replicas, self.history, selector_role=self.selector_role
+            )
         else:
             replicas = {name: len(instances) for name, instances in group.roles.items()}
-            leaving = {}
+            surplus = {}
         return Slot(
             ordinal=group.ordinal,
             group=group,
             revision=revision,
-            leaving=leaving,
-            health=health_of(group, replicas, leaving, self.history.size_of),
+            replicas=replicas,
+            surplus=surplus,
+            health=health_of(group, replicas, surplus, self.history.is_available),
             protected=self.is_protected(group.ordinal),
             outdated=revision is not None and self.history.is_outdated(group, revision),
         )
-
-    def _leaving(self, group: Group, replicas: Mapping[str, int]) -> Mapping[str, Collection[int]]:
-        leaving: dict[str, Collection[int]] = {}
-        for role, instances in group.roles.items():
-            wanted = replicas.get(role)
-            if wanted is None and role not in self.history.update.roles:
-                leaving[role] = instances.keys()
-            elif wanted is not None and len(instances) > wanted:
-                leaving[role] = departing_instances(
-                    instances,
-                    wanted,
-                    self.history.size_of,
-                    keeps_first=role == self.selector_role,
-                )
-        return leaving
 
     @cached_property
     def recorded(self) -> Mapping[int, Revision]:
@@ -263,16 +215,6 @@ class Situation:
             if revision.record is not None:
                 recorded.update(dict.fromkeys(revision.record.groups, revision))
         return recorded
-
-    @cached_property
-    def base_revision(self) -> Revision:
-        """What a protected group is made from that never was: what the first protected one has."""
-        known = {slot.ordinal: slot.revision for slot in self.slots.values() if slot.revision}
-        for ordinal in sorted(known.keys() | self.recorded.keys()):
-            if self.is_protected(ordinal):
-                return known.get(ordinal) or self.recorded[ordinal]
-        status = self.modelserving.get("status") or {}
-        return self.history.known.get(status.get("currentRevision", ""), self.history.update)
 
 
 def _sort(children: Iterable[Object], modelserving: Object) -> Mapping[Belonging, list[Object]]:
