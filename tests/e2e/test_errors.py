@@ -210,6 +210,34 @@ def test_an_unknown_image_says_how_to_map_it(space: Workspace, tmp_path: Path) -
     text = until("the reason", message, report=space.logs)
     assert "example.com/odd:1" in text
     assert "--image-map" in text
+    # Whoever waits is told too.
+    until("the table", lambda: "ErrImagePull" in space.log_of(up.process), report=space.logs)
+
+
+CRASHING = """
+apiVersion: workload.serving.volcano.sh/v1alpha1
+kind: ModelServing
+metadata: {name: bad}
+spec:
+  recoveryPolicy: "POLICY"
+  template:
+    roles:
+    - name: bad
+      workerReplicas: 0
+      entryTemplate: {spec: {containers: [{name: main, image: "odd:1"}]}}
+"""
+
+
+@pytest.mark.parametrize("policy", ["RoleRecreate", "None"])
+def test_a_container_that_keeps_ending_is_never_ready(
+    space: Workspace, tmp_path: Path, policy: str
+) -> None:
+    images = tmp_path / "images.yaml"
+    images.write_text('"odd*": ["sh", "-c", "exit 3"]')
+    folder = manifests(tmp_path / "m", serving=CRASHING.replace("POLICY", policy))
+    done = space.run("up", "-f", folder, "--image-map", str(images), "--port", "0", "--", "true")
+    assert done.returncode == 3, done.stderr
+    assert "CrashLoopBackOff" in done.stderr
 
 
 def test_data_directories_that_cannot_be_used(space: Workspace, tmp_path: Path) -> None:

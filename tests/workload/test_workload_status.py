@@ -152,7 +152,7 @@ def test_a_group_that_loses_readiness_is_not_available() -> None:
 
     assert counters(world)[3] == 1
     assert true_conditions(world) - {"Accepted"} == {"Reconciling", "Progressing"}
-    assert "groups 1 are not ready" in condition(world, "Ready")["message"]
+    assert "groups not ready: 1" in condition(world, "Ready")["message"]
 
 
 def test_a_group_with_a_missing_role_instance_is_not_available() -> None:
@@ -192,7 +192,7 @@ def test_a_group_without_its_service_is_not_at_rest() -> None:
 
     assert counters(world)[3] == 2
     assert read(world) == "InProgress"
-    assert "groups 1 have" in condition(world, "Ready")["message"]
+    assert "removed: 1" in condition(world, "Ready")["message"]
     world.fault = lambda _call: None
     world.settle()
     assert read(world) == "Current"
@@ -215,6 +215,25 @@ def test_a_pod_beyond_its_instance_is_waited_for_when_it_is_to_go(
     world.settle()
     assert read(world) == "Current"
     assert len(world.pods()) == (2 if stays else 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "stalled"), [("ErrImagePull", "False"), ("CrashLoopBackOff", "True")]
+)
+def test_what_keeps_a_container_from_running_is_said(reason: str, stalled: str) -> None:
+    world = settled(role(), replicas=2, recoveryPolicy="None")
+    world.start("ms-1-decode-0-0", ready=False)
+    pod = copy.deepcopy(world.objects["Pod"]["ms-1-decode-0-0"])
+    waiting = {"waiting": {"reason": reason, "message": "m" * 1000}}
+    pod["status"]["containerStatuses"] = [{"name": "c", "state": waiting}]
+    world.put(pod)
+
+    world.sync()
+
+    message = condition(world, "Ready")["message"]
+    assert f"groups not ready: 1; pod ms-1-decode-0-0: {reason}: mmm" in message
+    assert len(message) < 600
+    assert condition(world, "Stalled")["status"] == stalled
 
 
 def test_a_partition_that_holds_a_rollout_is_at_rest() -> None:

@@ -35,6 +35,8 @@ CRASH_LOOP: Final = "CrashLoopBackOff"
 UNKNOWN_REVISION: Final = "UnknownRevision"
 
 _LISTED = 10
+_QUOTED = 400
+"""How much of a node's words a condition repeats."""
 """Names that a message lists at most."""
 
 
@@ -44,6 +46,20 @@ class Problem:
 
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """A container that does not run, and why, in its node's words."""
+
+    pod: str
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        """For a condition."""
+        text = f"pod {self.pod}: {self.reason}"
+        return f"{text}: {self.message[:_QUOTED]}" if self.message else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +92,8 @@ class Findings:
     falls_back: bool = False
     crash_looping: Sequence[str] = ()
     """Role instances that wait in back-off."""
+    held_up: Sequence["HeldUp"] = ()
+    """What keeps containers of groups that are not ready from running."""
     unknown: Sequence[int] = ()
     """Groups whose revision is unknown and that lack something."""
     problems: Sequence[Problem] = ()
@@ -221,20 +239,27 @@ def _stalled(found: Findings) -> Condition:
             f"role instances {_list(found.crash_looping)} keep failing and wait before they are "
             "made anew; see the logs of their pods",
         )
+    ending = [each for each in found.held_up if each.reason == CRASH_LOOP]
+    if ending:
+        return Condition(STALLED, TRUE, CRASH_LOOP, f"{ending[0]}; see the log of the pod")
     return Condition(STALLED, FALSE, "NotStalled", "")
 
 
 def _progress(found: Findings) -> str:
     parts = []
     if found.outdated:
-        parts.append(f"groups {_list(found.outdated)} are not of revision {found.update_revision}")
+        groups = _list(found.outdated)
+        parts.append(f"groups not of revision {found.update_revision}: {groups}")
     if found.unready:
-        parts.append(f"groups {_list(found.unready)} are not ready")
+        parts.append(f"groups not ready: {_list(found.unready)}")
     if found.unfinished:
         groups = _list(found.unfinished)
-        parts.append(f"groups {groups} have pods or services to be added or removed")
+        parts.append(f"groups with pods or services to be added or removed: {groups}")
     if found.missing:
-        parts.append(f"{found.missing} groups do not exist")
+        parts.append(f"groups that do not exist: {found.missing}")
+    if found.held_up:
+        first, *others = found.held_up
+        parts.append(f"{first}, and {len(others)} more" if others else str(first))
     return "; ".join(parts) or "all serving groups are ready"
 
 

@@ -19,6 +19,7 @@ from kthena.local.node.probes import Probe, ProbeKind, Verdict, parse_probe
 from kthena.local.node.processes import ContainerProcess, ProcessSpec, StartError
 from kthena.local.node.timekeeping import Timekeeping
 
+_SETTLED_S: Final = 0.5
 _PORT_POLL_S: Final = 0.03
 _CONNECT_TIMEOUT_S: Final = 1.0
 _HOOK_LIMIT_S: Final = 3600.0
@@ -146,8 +147,11 @@ class Observer:
     async def _watch_readiness(self, listening: "asyncio.Future[None]") -> None:
         probe = self._probe("readiness")
         if probe is None:
-            # On Kubernetes the container is ready at once; a stand-in is, once it listens.
+            # A stand-in is ready once it listens. Of any other program a kubelet knows that it runs
+            # when it looks, once in a second: one that ends at its start is never ready.
             await asyncio.shield(listening)
+            if not self._prepared.program.port:
+                await self._time.wall.sleep(_SETTLED_S)
             self._run.ready(ready=True)
             return
 

@@ -1,7 +1,8 @@
 """What a plan found out, for the status: counted after the plan's deletions, before its creations."""
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 from kthena.workload.identity import group_name
 from kthena.workload.planner.formation import Formation
@@ -10,7 +11,9 @@ from kthena.workload.planner.recovery import Waiting, surplus_pods
 from kthena.workload.planner.scheduling import falls_back
 from kthena.workload.planner.situation import Situation
 from kthena.workload.planner.slots import Health, Slot
-from kthena.workload.status import Counters, Findings
+from kthena.workload.status import Counters, Findings, HeldUp
+
+_STARTING: Final = {"ContainerCreating", "PodInitializing"}
 
 
 def find(
@@ -58,9 +61,24 @@ def find(
         refused=situation.observed.refused,
         falls_back=falls_back(situation.observed),
         crash_looping=looping,
+        held_up=list(_held_up(situation.slots[ordinal] for ordinal in unready)),
         unknown=unknown,
         problems=[*situation.history.problems.values(), *formation.problems.values()],
     )
+
+
+def _held_up(slots: Iterable[Slot]) -> Iterator[HeldUp]:
+    """What keeps containers of these groups from running, beyond the time that a start takes."""
+    for slot in slots:
+        for instance in slot.group.instances:
+            for pod in instance.living:
+                status = pod.obj.get("status") or {}
+                for name in ("initContainerStatuses", "containerStatuses"):
+                    for container in status.get(name) or ():
+                        waiting = (container.get("state") or {}).get("waiting") or {}
+                        reason = str(waiting.get("reason") or "")
+                        if reason and reason not in _STARTING:
+                            yield HeldUp(pod.name, reason, str(waiting.get("message") or ""))
 
 
 def _count(
