@@ -162,6 +162,17 @@ def test_the_table_of_fields_names_fields_and_tests_that_are_there() -> None:
             assert re.search(rf"def {re.escape(test)}\(", (ROOT / path).read_text()), proof
 
 
+def test_every_field_that_acts_has_its_test() -> None:
+    table = _table()
+    acting = {
+        (row.kind, row.field)
+        for row in field_states(published_crds(), table["schema-only"])
+        if row.state == ACTS
+    }
+    proved = {(kind, field) for kind, fields in table["acts"].items() for field in fields}
+    assert acting - proved == set()
+
+
 @pytest.mark.corpus
 def test_real_manifests_are_refused_only_for_what_they_use() -> None:
     refused = {
