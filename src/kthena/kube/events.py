@@ -29,7 +29,13 @@ from kthena.kube.errors import (
 )
 from kthena.kube.metrics import KubeMetrics
 from kthena.kube.ratelimit import TokenBucket
-from kthena.machinery.objects import Object, metadata_of, name_of, namespace_of, uid_of
+from kthena.machinery.objects import (
+    Object,
+    name_of,
+    namespace_of,
+    resource_version_of,
+    uid_of,
+)
 from kthena.telemetry.logging import get_logger
 
 log = get_logger("kube.events")
@@ -144,8 +150,7 @@ class EventRecorder:
         if len(self._queue) >= QUEUE_CAPACITY:
             self._drop("queue_full", reason)
             return
-        version = str(metadata_of(obj).get("resourceVersion") or "")
-        self._queue[key] = _Occurrences(1, now, now, version)
+        self._queue[key] = _Occurrences(1, now, now, resource_version_of(obj))
         self._empty.clear()
         self._wanted.set()
 

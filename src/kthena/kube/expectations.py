@@ -18,7 +18,7 @@ from kthena.machinery.objects import (
     Object,
     is_terminating,
     key_of,
-    metadata_of,
+    resource_version_of,
     uid_of,
 )
 from kthena.machinery.resources import Resource
@@ -72,7 +72,7 @@ class Expectations(Generic[K]):
 
     def expect_version(self, key: K, resource: Resource, written: Object) -> None:
         """Call with an object as the server has it: it must be seen so, or as it was later."""
-        self._note(key).versions[resource, key_of(written)] = _version(written)
+        self._note(key).versions[resource, key_of(written)] = resource_version_of(written)
 
     def observe(self, key: K, resource: Resource, change: Change) -> None:
         """Call from the handler with the key that owns the changed object.
@@ -94,7 +94,7 @@ class Expectations(Generic[K]):
         """Call with what a store holds: it may have changed before the write was answered."""
         pending, name = self._pending.get(key), key_of(cached)
         awaited = pending.versions.get((resource, name)) if pending else None
-        if awaited is not None and _is_reached(awaited, _version(cached)):
+        if awaited is not None and _is_reached(awaited, resource_version_of(cached)):
             self._discard(key, version=(resource, name))
 
     def awaited(self, key: K) -> list[tuple[Resource, NamespacedName]]:
@@ -148,10 +148,6 @@ class Expectations(Generic[K]):
         pending.deletions.discard(deletion)
         if not pending.creations and not pending.deletions and not pending.versions:
             del self._pending[key]
-
-
-def _version(obj: Object) -> str:
-    return str(metadata_of(obj).get("resourceVersion") or "")
 
 
 def _is_reached(awaited: str, seen: str) -> bool:

@@ -27,7 +27,14 @@ from kthena.kube.clock import Clock, SystemClock, before
 from kthena.kube.errors import ApiError, ConnectionFailed, Forbidden, Gone, NotFound
 from kthena.kube.metrics import KubeMetrics
 from kthena.kube.store import Store
-from kthena.machinery.objects import NamespacedName, Object, key_of, metadata_of, uid_of
+from kthena.machinery.objects import (
+    NamespacedName,
+    Object,
+    key_of,
+    metadata_of,
+    resource_version_of,
+    uid_of,
+)
 from kthena.machinery.resources import Resource
 from kthena.telemetry.logging import get_logger
 
@@ -277,7 +284,7 @@ class Informer:
 
     def _put(self, obj: Object) -> Iterator[Change]:
         old = self.store.get(key_of(obj))
-        if old is not None and _version_of(old) == _version_of(obj):
+        if old is not None and resource_version_of(old) == resource_version_of(obj):
             return
         self.store.put(obj)
         if old is not None and uid_of(old) != uid_of(obj):
@@ -313,7 +320,7 @@ class Informer:
                 self._heard = self._clock.monotonic()
                 self._stands()
                 self._dispatch(self._changes_of(event))
-                self._version = _version_of(event.object) or self._version
+                self._version = resource_version_of(event.object) or self._version
 
     async def _silence(self) -> None:
         """Return when the watch has been silent for too long."""
@@ -383,7 +390,3 @@ def drop_managed_fields(obj: Object) -> Object:
         return obj
     kept = {key: value for key, value in metadata.items() if key != "managedFields"}
     return {**obj, "metadata": kept}
-
-
-def _version_of(obj: Object) -> str:
-    return str(metadata_of(obj).get("resourceVersion") or "")

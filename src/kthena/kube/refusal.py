@@ -4,6 +4,7 @@ Each plane runs one of these controllers for every kind of its own that `api.uns
 whole, so that whoever creates such an object is told.
 """
 
+from kthena.api.conditions import ACCEPTED, READY, STALLED
 from kthena.api.unsupported import REASON, unsupported_fields
 from kthena.kube.client import KubeClient
 from kthena.kube.clock import Clock
@@ -47,7 +48,7 @@ def refused_conditions(obj: Object) -> tuple[Condition, ...]:
     message = "; ".join(map(str, unsupported_fields(obj)))
     generation = generation_of(obj)
     return (
-        Condition("Accepted", FALSE, REASON, message, generation),
-        Condition("Ready", FALSE, REASON, message, generation),
-        Condition("Stalled", TRUE, REASON, message, generation),
+        Condition(ACCEPTED, FALSE, REASON, message, generation),
+        Condition(READY, FALSE, REASON, message, generation),
+        Condition(STALLED, TRUE, REASON, message, generation),
     )

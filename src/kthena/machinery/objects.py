@@ -42,6 +42,11 @@ def key_of(obj: Object) -> NamespacedName:
     return NamespacedName(namespace_of(obj), name_of(obj))
 
 
+def resource_version_of(obj: Object) -> str:
+    """The resourceVersion; empty where the object has none."""
+    return str(metadata_of(obj).get("resourceVersion") or "")
+
+
 def uid_of(obj: Object) -> str:
     """`metadata.uid`, or the empty string."""
     return str(metadata_of(obj).get("uid") or "")

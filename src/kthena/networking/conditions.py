@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kthena.api.conditions import ACCEPTED, READY, RECONCILING, RESOLVED_REFS, STALLED
 from kthena.machinery.conditions import FALSE, TRUE, Condition, ConditionStatus
 from kthena.machinery.objects import NamespacedName
 from kthena.networking.conflicts import Loss, Resolution
@@ -16,12 +17,6 @@ from kthena.networking.pods import PodView
 from kthena.networking.translate import Fault, ObservedRoute, ObservedServer, endpoint_of
 from kthena.router.routes.compile import CompiledRule
 from kthena.router.routes.spec import Backend, Role
-
-ACCEPTED: Final = "Accepted"
-RESOLVED_REFS: Final = "ResolvedRefs"
-READY: Final = "Ready"
-RECONCILING: Final = "Reconciling"
-STALLED: Final = "Stalled"
 
 OWNED_TYPES: Final = (ACCEPTED, RESOLVED_REFS, READY, RECONCILING, STALLED)
 """The conditions that this plane writes: one that is not reported is to be removed."""

@@ -8,16 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from kthena.api.conditions import ACCEPTED, REPLICA_FAILURE, STALLED
 from kthena.machinery.conditions import TRUE, find_condition
 from kthena.machinery.objects import Object
 from kthena.workload.identity import InstanceKey, group_name
 from kthena.workload.planner.plan import Adopt, DeleteStale, InstanceState, Plan
-from kthena.workload.status import (
-    ACCEPTED,
-    REPLICA_FAILURE,
-    SCHEDULER_FALLBACK,
-    STALLED,
-)
+from kthena.workload.status import SCHEDULER_FALLBACK
 
 _REASONS: Final = {
     InstanceState.CREATING: ("RoleCreating", "Creating"),

@@ -11,20 +11,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from kthena.api.conditions import (
+    ACCEPTED,
+    AVAILABLE,
+    PROGRESSING,
+    READY,
+    RECONCILING,
+    REPLICA_FAILURE,
+    STALLED,
+    UPDATE_IN_PROGRESS,
+)
 from kthena.api.unsupported import REASON as NOT_SUPPORTED
 from kthena.api.unsupported import Unsupported
 from kthena.api.workload.names import LABEL_ENTRY, LABEL_NAME, LABEL_ROLE, LABEL_ROLE_ID
 from kthena.machinery.conditions import FALSE, TRUE, Condition, remove_condition, set_condition
 from kthena.machinery.objects import Object, generation_of
-
-AVAILABLE: Final = "Available"
-PROGRESSING: Final = "Progressing"
-UPDATE_IN_PROGRESS: Final = "UpdateInProgress"
-READY: Final = "Ready"
-RECONCILING: Final = "Reconciling"
-STALLED: Final = "Stalled"
-ACCEPTED: Final = "Accepted"
-REPLICA_FAILURE: Final = "ReplicaFailure"
 
 ALL_GROUPS_READY: Final = "AllGroupsReady"
 GROUP_PROGRESSING: Final = "GroupProgressing"

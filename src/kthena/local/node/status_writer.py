@@ -14,7 +14,7 @@ from kthena.kube.clock import Clock, wait_for
 from kthena.kube.errors import ApiError, Conflict, NotFound
 from kthena.local.node.notifier import Notifier
 from kthena.local.node.podstatus import PodRecord, build_status, not_running_status
-from kthena.machinery.objects import Object, key_of, metadata_of, uid_of
+from kthena.machinery.objects import Object, key_of, resource_version_of, uid_of
 from kthena.telemetry.logging import get_logger
 
 _log = get_logger("node.status")
@@ -108,5 +108,5 @@ class StatusWriter:
 
 def _version(pod: Object) -> int:
     """The resource version as a number; a server whose versions are none is taken at its word."""
-    text = str(metadata_of(pod).get("resourceVersion") or "")
+    text = resource_version_of(pod)
     return int(text) if text.isdecimal() else 0

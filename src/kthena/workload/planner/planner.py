@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from kthena.machinery.objects import is_terminating, metadata_of, name_of, uid_of
+from kthena.machinery.objects import (
+    is_terminating,
+    metadata_of,
+    name_of,
+    resource_version_of,
+    uid_of,
+)
 from kthena.workload.identity import InstanceKey, owner_reference
 from kthena.workload.planner.bookkeeping import Books, plan_counters, plan_history, plan_revisions
 from kthena.workload.planner.findings import find
@@ -136,7 +142,7 @@ def _plan_ownership(situation: Situation) -> Iterator[Adopt | DeleteStale]:
                 resource=resource,
                 name=name_of(child),
                 uid=uid_of(child),
-                resource_version=str(metadata.get("resourceVersion") or ""),
+                resource_version=resource_version_of(child),
                 owner_references=(*(metadata.get("ownerReferences") or ()), owner),
             )
         for child in situation.belonging(resource, Belonging.STALE):
