@@ -27,11 +27,11 @@ quickstart: $(BIN)/kthena ## Run examples/quickstart on this machine, ask it one
 	@$(BIN)/kthena up -k examples/quickstart -- sh examples/quickstart/ask.sh
 
 test: setup ## Run the tests that need Python only
-	$(BIN)/pytest -n $(WORKERS) -m "not cluster" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not cluster" $(PYTEST_ARGS)
 
 test-cluster: setup ## Build (once) and start a real control plane, and run the tests that need it
 	$(BIN)/python tests/controlplane/build.py
-	$(BIN)/pytest -n $(WORKERS) -m cluster $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m cluster $(PYTEST_ARGS)
 
 lint: setup ## Check format, lint, types and architecture
 	$(BIN)/ruff format --check .

@@ -172,8 +172,12 @@ class Invariants:
         before = after = standing = occupied = 0
         for group in groups.values():
             available = is_available(group, self._roles(group, live), live)
-            before += available
             left = Group([pod for pod in group.pods if uid_of(pod) not in deleted])
+            # A group that its recovery policy takes for a failed pod goes by no choice of the plan,
+            # though an instance that is about to be scaled away still serves beside the failed one.
+            failed = any(not is_ready(pod) for pod in group.living)
+            recreated = spec["recoveryPolicy"] == "ServingGroupRecreate" and not left.living
+            before += available and not (recreated and failed)
             stays = available and is_available(left, self._roles(group, live), live)
             after += stays
             standing += stays and bool(left.living)
