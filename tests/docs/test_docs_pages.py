@@ -158,4 +158,6 @@ def test_the_readme_says_what_the_gate_runs() -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"^ {4}(\S.*)$", readme, re.MULTILINE)
     assert commands == ["make quickstart", "make test"]
-    assert set(commands) <= set(gate)
+    # `tests X` runs `make X`, and once more what has failed.
+    ran = {line.replace("tests ", "make ", 1) for line in gate}
+    assert set(commands) <= ran

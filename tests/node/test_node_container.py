@@ -1,7 +1,7 @@
 """One container with real processes: restarts, probes, hooks and stopping."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Host:
         self.port = 0
         self.exec_allowed = True
         self.prepared = 0
+        self.on_prepared: Callable[[], Awaitable[None]] | None = None
 
     async def prepare(self, container: Mapping[str, Any], attempt: int) -> Prepared:
         del container
@@ -57,6 +58,8 @@ class Host:
         )
         entry = Entry("*", command=("x",), exec_allowed=self.exec_allowed)
         program = Program(tuple(spec.argv), entry, port=self.port)
+        if self.on_prepared is not None:
+            await self.on_prepared()
         return Prepared(program, spec, "127.4.5.6", f"kthena://{attempt}")
 
     def log(self, attempt: int = 0) -> Path:
@@ -281,6 +284,17 @@ async def test_the_stop_signal_of_the_container(tmp_path: Path) -> None:
         end = subject.record.state
     assert isinstance(end, Terminated)
     assert end.exit_code == 5
+
+
+async def test_a_stop_during_the_start_ends_the_process_with_its_signal(tmp_path: Path) -> None:
+    host = Host(tmp_path, POLITE)
+    time = Timekeeping(SystemClock(), 1, 4)
+    runner = ContainerRunner({"name": "c"}, ContainerRecord("c", "image"), host, time, lambda: None)
+    host.on_prepared = lambda: runner.stop(30)
+    await runner.run("Always")
+    assert isinstance(runner.record.state, Terminated)
+    # It ended by SIGTERM, before or after it could handle it; never by SIGKILL.
+    assert runner.record.state.signal != 9
 
 
 async def test_pre_stop_runs_before_the_signal(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class ContainerRunner:
         self._observer: Observer | None = None
         self._place: StartPlace | None = None
         self._stopping = asyncio.Event()
+        self._stop_grace_s = 0.0
 
     async def run(self, policy: str) -> None:
         """Run and restart as `policy` says. Returns when it is done or was stopped."""
@@ -89,11 +90,13 @@ class ContainerRunner:
 
     async def stop(self, grace_s: float) -> None:
         """Stop for good: preStop hook, stop signal, and after `grace_s` SIGKILL."""
+        self._stop_grace_s = grace_s
         self._stopping.set()
         await self.end(grace_s)
 
     def kill(self) -> None:
         """Stop for good, at once."""
+        self._stop_grace_s = 0.0
         self._stopping.set()
         if self._process is not None:
             self._process.kill()
@@ -160,8 +163,6 @@ class ContainerRunner:
             restarts=self._attempt,
         )
         self._host.event("Normal", "Started", f"Started container {self.record.name}")
-        if self._stopping.is_set():
-            process.kill()
         try:
             end = await self._watch(process, self._observer)
         finally:
@@ -215,6 +216,9 @@ class ContainerRunner:
         """The end of the process; hooks and probes are over by then."""
         async with asyncio.TaskGroup() as group:
             observing = group.create_task(observer.observe())
+            if self._stopping.is_set():
+                # The stop came while the process was being started, and found none to end.
+                group.create_task(self.end(self._stop_grace_s))
             end = await process.wait()
             observing.cancel()
         return end
