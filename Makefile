@@ -24,7 +24,7 @@ $(VENV)/.dev: pyproject.toml $(BIN)/kthena
 setup: $(VENV)/.dev ## Make .venv with everything that tests and lint need
 
 quickstart: $(BIN)/kthena ## Run examples/quickstart on this machine, ask it one question, print the answer
-	@$(BIN)/kthena up -k examples/quickstart -- sh examples/quickstart/ask.sh
+	@$(BIN)/kthena up -k examples/quickstart --port 0 -- sh examples/quickstart/ask.sh
 
 test: setup ## Run the tests that need Python only
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not cluster" $(PYTEST_ARGS)
