@@ -13,6 +13,7 @@ from kthena.cli.resources import ResourceFinder
 from kthena.cli.target import connected
 from kthena.kube.client import KubeClient
 from kthena.kube.errors import Forbidden
+from kthena.machinery.conditions import is_true
 from kthena.machinery.objects import (
     Object,
     annotations_of,
@@ -133,10 +134,7 @@ def _state(child: Object) -> str:
     if metadata_of(child).get("deletionTimestamp"):
         return "Terminating"
     status = child.get("status") or {}
-    ready = any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in status.get("conditions") or ()
-    )
+    ready = is_true(status.get("conditions") or (), "Ready")
     return "Ready" if ready else str(status.get("phase") or "")
 
 

@@ -14,6 +14,9 @@ LABEL_VALUE_MAX_LENGTH: Final = 63
 QUALIFIED_NAME_MAX_LENGTH: Final = 63
 PORT_NAME_MAX_LENGTH: Final = 15
 
+GENERATED_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Characters of generated names: no vowels, no look-alikes (k8s.io/apimachinery/pkg/util/rand)."""
+
 _ALPHANUMERIC_ENDS = "and must start and end with an alphanumeric character"
 
 _DNS1123_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

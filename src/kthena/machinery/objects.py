@@ -87,3 +87,16 @@ def copy_json(value: Any) -> Any:
     if isinstance(value, list):
         return [copy_json(entry) for entry in value]
     return value
+
+
+def equal_json(left: Any, right: Any) -> bool:
+    """Equality of JSON values in which 1, 1.0 and true differ."""
+    if type(left) is not type(right):
+        return False
+    if type(left) is dict:
+        return len(left) == len(right) and all(
+            key in right and equal_json(value, right[key]) for key, value in left.items()
+        )
+    if type(left) is list:
+        return len(left) == len(right) and all(map(equal_json, left, right))
+    return bool(left == right)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kthena.machinery.conditions import is_true
 from kthena.machinery.objects import (
     NamespacedName,
     Object,
@@ -42,15 +43,8 @@ def view_pod(pod: Object) -> PodView | None:
     if is_terminating(pod) or phase in _FINISHED:
         return None
     host = status.get("podIP") or ""
-    ready = bool(host) and phase == "Running" and _is_ready(status)
+    ready = bool(host) and phase == "Running" and is_true(status.get("conditions") or (), "Ready")
     return PodView(key_of(pod), uid_of(pod), labels_of(pod), host, ready)
-
-
-def _is_ready(status: Mapping[str, Any]) -> bool:
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in status.get("conditions") or ()
-    )
 
 
 class PodIndex:

@@ -15,7 +15,7 @@ from kthena.kube.readiness import ComponentState
 from kthena.kube.refusal import RefusedKindController
 from kthena.networking.publisher import NAME as PUBLISHER
 from kthena.networking.publisher import NetworkInformers, Publisher, Swap
-from kthena.networking.statuses import RouteStatusController, ServerStatusController
+from kthena.networking.statuses import StatusController, routes_of, servers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,13 @@ def _status_runners(
         return ControllerRunner(controller, [informer], clock=clock, metrics=metrics)
 
     view = publisher.view
-    routes = runner(RouteStatusController(client, informers.routes, view, clock), informers.routes)
+    routes = runner(
+        StatusController("modelroute-status", client, informers.routes, routes_of(view), clock),
+        informers.routes,
+    )
     servers = runner(
-        ServerStatusController(client, informers.servers, view, clock), informers.servers
+        StatusController("modelserver-status", client, informers.servers, servers_of(view), clock),
+        informers.servers,
     )
     providers = runner(
         RefusedKindController(client, informers.providers, clock), informers.providers

@@ -3,7 +3,9 @@
 Only the replica that holds the lease runs these; all replicas route alike without them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple
 
 from kthena.kube.client import KubeClient
 from kthena.kube.clock import Clock
@@ -17,64 +19,60 @@ from kthena.networking.conditions import OWNED_TYPES
 from kthena.networking.view import NetworkView
 
 
-class RouteStatusController:
-    """Writes the status of ModelRoutes."""
+class Reported(NamedTuple):
+    """What the view says of one object: its conditions, and other fields of its status."""
 
-    name = "modelroute-status"
+    conditions: Iterable[Condition]
+    fields: Object
+
+
+class StatusController:
+    """Writes the statuses of one kind; `find` tells what to write, or None for an unknown object."""
 
     def __init__(
-        self, client: KubeClient, informer: Informer, view: NetworkView, clock: Clock
+        self,
+        name: str,
+        client: KubeClient,
+        informer: Informer,
+        find: Callable[[NamespacedName], Reported | None],
+        clock: Clock,
     ) -> None:
+        self.name = name
         self._client = client
         self._informer = informer
-        self._view = view
+        self._find = find
         self._clock = clock
 
     async def reconcile(self, key: NamespacedName) -> Requeue | None:
-        """Bring the status of one ModelRoute up to what the view says."""
-        obj, conditions = self._informer.store.get(key), self._view.conditions_of_route(key)
-        if obj is not None and conditions is not None:
-            await _write(self._client, self._informer, obj, conditions, {}, self._clock)
+        """Bring the status of one object up to what the view says."""
+        obj, found = self._informer.store.get(key), self._find(key)
+        if obj is None or found is None:
+            return None
+        status = merge_conditions(obj.get("status") or {}, found.conditions, self._clock)
+        # An object that is gone has no status to write.
+        with suppress(NotFound):
+            await patch_status(self._client, self._informer.resource, obj, status | found.fields)
         return None
 
 
-class ServerStatusController:
-    """Writes the status of ModelServers."""
+def routes_of(view: NetworkView) -> Callable[[NamespacedName], Reported | None]:
+    """What the view says of ModelRoutes."""
 
-    name = "modelserver-status"
+    def find(key: NamespacedName) -> Reported | None:
+        conditions = view.conditions_of_route(key)
+        return None if conditions is None else Reported(conditions, {})
 
-    def __init__(
-        self, client: KubeClient, informer: Informer, view: NetworkView, clock: Clock
-    ) -> None:
-        self._client = client
-        self._informer = informer
-        self._view = view
-        self._clock = clock
-
-    async def reconcile(self, key: NamespacedName) -> Requeue | None:
-        """Bring the status of one ModelServer up to what the view says."""
-        obj, found = self._informer.store.get(key), self._view.conditions_of_server(key)
-        if obj is not None and found is not None:
-            conditions, counts = found
-            await _write(
-                self._client, self._informer, obj, conditions, counts.as_status(), self._clock
-            )
-        return None
+    return find
 
 
-async def _write(
-    client: KubeClient,
-    informer: Informer,
-    obj: Object,
-    conditions: Iterable[Condition],
-    fields: Object,
-    clock: Clock,
-) -> None:
-    status = merge_conditions(obj.get("status") or {}, conditions, clock) | fields
-    try:
-        await patch_status(client, informer.resource, obj, status)
-    except NotFound:
-        return  # it is gone, and so is what there was to say
+def servers_of(view: NetworkView) -> Callable[[NamespacedName], Reported | None]:
+    """What the view says of ModelServers, with the counts of their endpoints."""
+
+    def find(key: NamespacedName) -> Reported | None:
+        found = view.conditions_of_server(key)
+        return None if found is None else Reported(found[0], found[1].as_status())
+
+    return find
 
 
 def merge_conditions(status: Object, reported: Iterable[Condition], clock: Clock) -> Object:

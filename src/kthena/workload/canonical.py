@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kthena.machinery.names import GENERATED_ALPHABET
 from kthena.machinery.quantity import Quantity, is_quantity
 
 ROLE_SETTINGS: Final = frozenset({"replicas", "maxUnavailable", "partition"})
@@ -62,8 +63,6 @@ _MEANINGLESS_ZERO: Final = frozenset(
 )
 """Numbers for which the API reads 0 as absence."""
 
-_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Kubernetes' alphabet for generated names: no vowels, no look-alikes."""
 _HASH_LENGTH: Final = 10
 
 
@@ -83,8 +82,8 @@ def short_hash(text: str) -> str:
     number = int.from_bytes(hashlib.sha256(text.encode()).digest())
     digits = []
     for _ in range(_HASH_LENGTH):
-        number, digit = divmod(number, len(_ALPHABET))
-        digits.append(_ALPHABET[digit])
+        number, digit = divmod(number, len(GENERATED_ALPHABET))
+        digits.append(GENERATED_ALPHABET[digit])
     return "".join(digits)
 
 

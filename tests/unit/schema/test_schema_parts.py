@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kthena.machinery.schema.correlation import Correlated, ListMap, equal_json
+from kthena.machinery.objects import equal_json
+from kthena.machinery.schema.correlation import Correlated, ListMap
 from kthena.machinery.schema.custom import SINGLE_VERSION_PATH
 from kthena.machinery.schema.fieldpath import FieldPathError, resolve_field_path
 from kthena.machinery.schema.formats import find_format, parse_long_duration

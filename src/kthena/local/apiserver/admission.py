@@ -13,6 +13,7 @@ from kthena.local.apiserver import errors
 from kthena.local.apiserver.kinds import Kind, Strategy
 from kthena.machinery.conditions import format_time
 from kthena.machinery.metadata import validate_object_meta, validate_object_meta_update
+from kthena.machinery.names import GENERATED_ALPHABET
 from kthena.machinery.objects import Object, is_terminating, name_of
 from kthena.machinery.resources import Resource
 
@@ -20,7 +21,6 @@ _SET_BY_SERVER: Final = (
     *("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
     "selfLink",
 )
-_NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _MAX_PREFIX_LENGTH: Final = 58
 
@@ -88,7 +88,7 @@ def drop_repeated_owners(obj: Object) -> list[str]:
 
 def generate_name(prefix: str, choose: Callable[[str], str]) -> str:
     """A name that starts with the prefix; `choose` picks one of the characters that it is given."""
-    suffix = "".join(choose(_NAME_ALPHABET) for _ in range(_SUFFIX_LENGTH))
+    suffix = "".join(choose(GENERATED_ALPHABET) for _ in range(_SUFFIX_LENGTH))
     return prefix[:_MAX_PREFIX_LENGTH] + suffix
 
 

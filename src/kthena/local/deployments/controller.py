@@ -22,6 +22,7 @@ from kthena.local.deployments.planner import (
     plan_deployment,
     plan_replica_set,
 )
+from kthena.machinery.names import GENERATED_ALPHABET
 from kthena.machinery.objects import (
     NamespacedName,
     Object,
@@ -34,7 +35,6 @@ from kthena.machinery.objects import (
 )
 
 _BY_OWNER = "deployments-by-owner"
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
 
 
@@ -113,7 +113,7 @@ class ReplicaSetController:
         owned = self._pods.by_index(_BY_OWNER, uid_of(replica_set))
         plan = plan_replica_set(replica_set, owned, self._clock.now())
         for _ in range(plan.create):
-            suffix = "".join(self._random.choices(_SUFFIX, k=_SUFFIX_LENGTH))
+            suffix = "".join(self._random.choices(GENERATED_ALPHABET, k=_SUFFIX_LENGTH))
             pod = new_pod(replica_set, suffix)
             with suppress(AlreadyExists):
                 await self.writes.create(key, PODS, pod)

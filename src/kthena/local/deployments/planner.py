@@ -18,6 +18,7 @@ from kthena.api.kubernetes import DEPLOYMENTS, REPLICA_SETS
 from kthena.local.deployments.progress import deployment_status
 from kthena.machinery.conditions import find_condition, parse_time
 from kthena.machinery.intorstring import scale
+from kthena.machinery.names import GENERATED_ALPHABET
 from kthena.machinery.objects import (
     Object,
     annotations_of,
@@ -33,7 +34,6 @@ from kthena.machinery.resources import Resource
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _HASH_LENGTH: Final = 10
 _DEFAULT_SHARE: Final = "25%"
 _HISTORY: Final = 10
@@ -103,7 +103,7 @@ def template_hash(template: Any) -> str:
     digest = hashlib.blake2b(
         text.encode("utf-8", "surrogatepass"), digest_size=_HASH_LENGTH
     ).digest()
-    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest)
+    return "".join(GENERATED_ALPHABET[byte % len(GENERATED_ALPHABET)] for byte in digest)
 
 
 def _current(template: Any, owned: Sequence[Object]) -> Object | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kthena.machinery.conditions import is_true
 from kthena.machinery.objects import NamespacedName, Object, is_terminating, key_of, labels_of
 
 CLUSTER_DOMAIN: Final = "cluster.local"
@@ -71,10 +72,7 @@ def endpoint_of(pod: Object, given: str = "") -> Endpoint:
     `given` is its address where its status does not tell one yet.
     """
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    ready = not is_terminating(pod) and any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in status.get("conditions") or ()
-    )
+    ready = not is_terminating(pod) and is_true(status.get("conditions") or (), "Ready")
     finished = status.get("phase") in {"Succeeded", "Failed"}
     return Endpoint(
         address="" if finished else str(status.get("podIP") or given),

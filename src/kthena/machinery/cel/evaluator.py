@@ -279,23 +279,26 @@ def _apply(function: Callable[..., Any], args: list[Evaluate]) -> Evaluate:
 
 
 def _junction(operands: list[Evaluate], *, decisive: bool) -> Evaluate:
-    def decide(scope: Scope) -> bool:
-        failure: CelError | None = None
-        for operand in operands:
-            try:
-                value = operand(scope)
-            except CelError as exc:
-                failure = failure or exc
-                continue
-            if type(value) is not bool:
-                failure = failure or no_such_overload()
-            elif value == decisive:
-                return decisive
-        if failure is not None:
-            raise failure
-        return not decisive
+    """`&&` and `||`."""
+    return lambda scope: _decide(((operand, scope) for operand in operands), decisive=decisive)
 
-    return decide
+
+def _decide(tests: Iterable[tuple[Evaluate, Scope]], *, decisive: bool) -> bool:
+    """The decisive value if a test has it, whatever other tests fail; else the first failure."""
+    failure: CelError | None = None
+    for evaluate, scope in tests:
+        try:
+            value = evaluate(scope)
+        except CelError as exc:
+            failure = failure or exc
+            continue
+        if type(value) is not bool:
+            failure = failure or no_such_overload()
+        elif value == decisive:
+            return decisive
+    if failure is not None:
+        raise failure
+    return not decisive
 
 
 def _bindings(range_of: Evaluate, variables: tuple[str, ...]) -> Callable[[Scope], Iterable[Scope]]:
@@ -348,24 +351,9 @@ def _quantifier(
     bindings: Callable[[Scope], Iterable[Scope]], condition: Evaluate, *, decisive: bool
 ) -> Evaluate:
     """`all` and `exists`: failures do not count if another element decides."""
-
-    def decide(scope: Scope) -> bool:
-        failure: CelError | None = None
-        for inner in bindings(scope):
-            try:
-                value = condition(inner)
-            except CelError as exc:
-                failure = failure or exc
-                continue
-            if type(value) is not bool:
-                failure = failure or no_such_overload()
-            elif value == decisive:
-                return decisive
-        if failure is not None:
-            raise failure
-        return not decisive
-
-    return decide
+    return lambda scope: _decide(
+        ((condition, inner) for inner in bindings(scope)), decisive=decisive
+    )
 
 
 def _selected(scopes: Iterable[Scope], condition: Evaluate) -> Iterable[bool]:

@@ -28,7 +28,7 @@ from kthena.machinery.cel.values import (
     no_such_overload,
     register_type,
 )
-from kthena.machinery.schema.correlation import equal_json
+from kthena.machinery.objects import equal_json
 from kthena.machinery.schema.formats import parse_long_duration
 from kthena.machinery.schema.structural import StructuralSchema
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kthena.machinery.gotext import parse_int
-from kthena.machinery.objects import copy_json
+from kthena.machinery.objects import copy_json, equal_json
 
 MAX_OPERATIONS: Final = 10_000
 
@@ -164,7 +164,7 @@ def _test(document: Container, operation: dict[str, Any]) -> Container:
             cause = f"test operation does not apply: is missing path: {path}: {_MISSING}"
             raise JsonPatchError(cause)
         actual = _get(container, key, f"error in test for path: '{path}'")
-    if not _equal(actual, expected):
+    if not equal_json(actual, expected):
         raise JsonPatchError(f"testing value {path} failed: test failed")
     return document
 
@@ -268,14 +268,3 @@ def _delete(container: Container, key: str, problem: str) -> None:
         del container[_index(container, key)]
     except _BadIndexError as error:
         raise JsonPatchError(f"{problem}: {error}") from None
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """Equality of JSON values, where no boolean is a number and no integer a float."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(_equal, left, right))
-    return bool(left == right)

@@ -8,6 +8,7 @@ count as changed.
 
 from typing import Any
 
+from kthena.machinery.objects import equal_json
 from kthena.machinery.schema.structural import StructuralSchema
 
 
@@ -110,16 +111,3 @@ class ListMap:
                 return None
             key += (type(value), value)
         return tuple(key)
-
-
-def equal_json(left: Any, right: Any) -> bool:
-    """Equality of JSON values in which 1, 1.0 and true differ."""
-    if type(left) is not type(right):
-        return False
-    if type(left) is dict:
-        return len(left) == len(right) and all(
-            key in right and equal_json(value, right[key]) for key, value in left.items()
-        )
-    if type(left) is list:
-        return len(left) == len(right) and all(map(equal_json, left, right))
-    return bool(left == right)

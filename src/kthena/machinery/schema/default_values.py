@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kthena.machinery.fields import ErrorList, ErrorType, FieldError, child
-from kthena.machinery.schema.correlation import equal_json
+from kthena.machinery.objects import equal_json
 from kthena.machinery.schema.defaulting import copy_json
 from kthena.machinery.schema.embedded import check_embedded
 from kthena.machinery.schema.pruning import prune, prune_value
