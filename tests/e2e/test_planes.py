@@ -1,37 +1,23 @@
 """The planes as programs of their own on a cluster: together, and each without the other."""
 
-import http.client
-import json
 import signal
-import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import Any
 
 import pytest
 
 from kthena.machinery.yaml import load_documents
 from support.local_api import SERVERS
-from support.planes import LEASE, NETWORKING, SERVING, Planes, planes
-from support.programs import REPOSITORY, Workspace, until
-
-if TYPE_CHECKING:
-    import subprocess
-
-QUICKSTART = REPOSITORY / "examples" / "quickstart"
+from support.planes import LEASE, NETWORKING, QUICKSTART, SERVING, Planes, Router, ask, planes
+from support.programs import Workspace, until
 
 
 @pytest.fixture(params=SERVERS)
 def cluster(request: pytest.FixtureRequest, space: Workspace) -> Iterator[Planes]:
     with planes(request.param, request, space) as found:
         yield found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def quickstart(cluster: Planes, kind: str, **spec: Any) -> None:
@@ -53,33 +39,6 @@ def condition(cluster: Planes, kind: str, name: str = "Ready") -> dict[str, Any]
 
 def is_ready(cluster: Planes, kind: str) -> bool:
     return bool(condition(cluster, kind)["status"] == "True")
-
-
-def ask(url: str) -> tuple[int, Any]:
-    address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
-    body = {"model": "qwen3", "messages": [{"role": "user", "content": "hello"}]}
-    try:
-        connection.request(
-            "POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"}
-        )
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
-
-
-class Router:
-    """`kthena router` on the test's cluster."""
-
-    def __init__(self, cluster: Planes) -> None:
-        self.port, self.metrics_port = free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[str] = cluster.space.start(
-            "router", f"--kubeconfig={cluster.kubeconfig}", "--host=127.0.0.1",
-            f"--port={self.port}", f"--metrics-port={self.metrics_port}",
-            f"--lease-namespace={cluster.namespace}",
-        )  # fmt: skip
 
 
 def test_three_resources_answer_and_each_plane_may_be_killed(cluster: Planes) -> None:

@@ -45,7 +45,7 @@ from kthena.kube.informer import Informer, InformerConfig, InformerState
 from kthena.kube.status import patch_status
 from kthena.machinery.objects import NamespacedName, Object, name_of
 from kthena.machinery.resources import Resource
-from support.kube_proxy import ApiProxy
+from support.kube_proxy import ApiProxy, proxy_of, through
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -77,19 +77,15 @@ async def namespace(client: KubeClient) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def proxy(kubeconfig: Path) -> AsyncIterator[ApiProxy]:
-    endpoint = load_endpoint(ClientConfig(kubeconfig=kubeconfig))
-    assert endpoint.ssl_context is not None
-    async with ApiProxy(endpoint.server, endpoint.ssl_context) as proxy:
+    async with proxy_of(kubeconfig) as proxy:
         yield proxy
 
 
 @pytest.fixture
 async def proxied(kubeconfig: Path, proxy: ApiProxy) -> AsyncIterator[KubeClient]:
     """A client that goes through the proxy."""
-    endpoint = load_endpoint(ClientConfig(kubeconfig=kubeconfig))
-    through = replace(endpoint, server=proxy.url, ssl_context=None)
     config = ClientConfig(request_timeout_s=5)
-    async with KubeClient(HttpTransport(through), config) as client:
+    async with KubeClient(through(proxy, kubeconfig), config) as client:
         yield client
 
 

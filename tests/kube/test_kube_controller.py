@@ -19,7 +19,7 @@ from kthena.kube.informer import Change, ChangeType, Informer
 from kthena.kube.metrics import KubeMetrics
 from kthena.machinery.objects import NamespacedName, Object
 from kthena.telemetry.metrics import Metrics
-from support.kube_server import MemoryApi
+from support.kube_server import MemoryApi, is_list, is_watch, status_reply
 
 Step = Callable[[NamespacedName], Awaitable[Requeue | None]]
 A, B, C = (NamespacedName("ns", name) for name in "abc")
@@ -184,6 +184,26 @@ async def test_it_goes_on_while_lists_fail_for_a_time(bench: Bench) -> None:
     assert bench.taken() == [A]
     assert bench.runner.readiness().ready
     assert bench.runner.readiness().detail == "running; cut"
+
+
+async def test_a_careful_one_waits_until_it_has_been_listed_again() -> None:
+    """Field report B007: also where watches go on to fail, and only lists succeed."""
+    bench = Bench()
+    bench.runner.careful = True
+    await bench.start()
+    bench.api.script(is_watch, *[status_reply(504, "Timeout")] * 3)
+    bench.api.script(is_list, *[status_reply(500, "InternalError")] * 3)
+    bench.api.cut_watches()
+    await settle()
+    bench.runner.queue.add(A)
+    await bench.clock.advance(3.0)
+    assert bench.api.count(is_list) == 4
+    assert bench.taken() == []
+    assert "500 InternalError" in bench.runner.readiness().detail
+
+    await bench.clock.advance(10.0)
+    assert bench.taken() == [A]
+    await bench.stop()
 
 
 async def test_a_failing_key_is_retried_with_back_off_and_stops_no_other(bench: Bench) -> None:

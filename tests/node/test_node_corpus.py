@@ -13,9 +13,10 @@ from kthena.local.node.config import NodeConfig
 from kthena.local.node.images import parse_image_map
 from kthena.local.node.node import Node
 from support.corpus import corpus_objects
-from support.local_api import open_api
+from support.local_api import Api, open_api
 from support.node import alive
 
+AT_ONCE = 4
 IMAGES = {
     "nginx*": ["python3", "-m", "http.server", "8080", "--bind", "{address}"],
     "*podinfo*": ["python3", "-m", "http.server", "{port}", "--bind", "{address}"],
@@ -51,6 +52,22 @@ def pods(obj: dict[str, Any], namespace: str, number: int) -> Iterator[dict[str,
         yield {"metadata": metadata, "spec": {**spec, "terminationGracePeriodSeconds": 5}}
 
 
+async def run_pods(api: Api, turns: asyncio.Semaphore, number: int, obj: dict[str, Any]) -> int:
+    """Run the pods of one workload until each is ready; how many those were."""
+    service = {
+        "clusterIP": "None", "publishNotReadyAddresses": True,
+        "selector": {"workload": f"e{number}"},
+    }  # fmt: skip
+    async with turns:
+        await api.create(SERVICES, {"metadata": {"name": f"e{number}"}, "spec": service})
+        made = [await api.create(PODS, pod) for pod in pods(obj, api.namespace, number)]
+        for pod in made:
+            await api.until_ready(pod["metadata"]["name"])
+        for pod in made:
+            await api.delete(PODS, pod["metadata"]["name"], grace_s=0)
+    return len(made)
+
+
 @pytest.mark.corpus
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["modelserving", "networking", "autoscaling"])
@@ -60,7 +77,6 @@ async def test_every_pod_becomes_ready(
     objects = [
         obj for _, obj in corpus_objects(folder) if obj["kind"] in {"ModelServing", "Deployment"}
     ]
-    started = 0
     async with open_api("embedded", request, tmp_path) as api:
         config = NodeConfig(
             "corpus", tmp_path / "data", image_map=parse_image_map(IMAGES, "test"), time_scale=100,
@@ -70,18 +86,9 @@ async def test_every_pod_becomes_ready(
         task = asyncio.create_task(node.run())
         try:
             await node.ready.wait()
-            for number, obj in enumerate(objects):
-                service = {
-                    "clusterIP": "None", "publishNotReadyAddresses": True,
-                    "selector": {"workload": f"e{number}"},
-                }  # fmt: skip
-                await api.create(SERVICES, {"metadata": {"name": f"e{number}"}, "spec": service})
-                made = [await api.create(PODS, pod) for pod in pods(obj, api.namespace, number)]
-                for pod in made:
-                    await api.until_ready(pod["metadata"]["name"])
-                    started += 1
-                for pod in made:
-                    await api.delete(PODS, pod["metadata"]["name"], grace_s=0)
+            turns = asyncio.Semaphore(AT_ONCE)
+            counts = [run_pods(api, turns, number, obj) for number, obj in enumerate(objects)]
+            started = sum(await asyncio.gather(*counts))
         finally:
             node.stop()
             await task

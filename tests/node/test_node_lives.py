@@ -88,6 +88,7 @@ async def test_pods_of_an_earlier_life_are_taken_up_again(world: World) -> None:
     assert second["status"]["podIP"] == first["status"]["podIP"]
     (entry,) = second["status"]["containerStatuses"]
     assert entry["restartCount"] == 1
+    assert entry["lastState"]["terminated"]["reason"] == "Unknown"
     assert len(alive(f"{world.data}:")) == 2, "launcher and program"
     done = await world.api.get(PODS, "done")
     assert done["status"]["phase"] == "Succeeded"

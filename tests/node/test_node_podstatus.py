@@ -215,21 +215,40 @@ def test_a_pod_that_the_node_ended() -> None:
 def test_restart_counts_of_an_earlier_life() -> None:
     status = {
         "containerStatuses": [
-            {"name": "ours", "restartCount": 2, "containerID": "kthena://abc"},
+            {
+                "name": "ours", "restartCount": 2, "containerID": "kthena://abc",
+                "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            },
             {"name": "seeded", "restartCount": 1, "containerID": "containerd://abc"},
             {"name": "new", "restartCount": 0},
         ]
-    }
+    }  # fmt: skip
     spec = pod("ours", "seeded", "new", "unseen")["spec"]
 
-    counts = {r.name: r.restarts for r in initial_records(spec, status, "containers")}
+    records = initial_records(spec, status, "containers", NOW)
 
-    assert counts == {"ours": 3, "seeded": 1, "new": 0, "unseen": 0}
+    assert {r.name: r.restarts for r in records} == {"ours": 3, "seeded": 1, "new": 0, "unseen": 0}
+    assert [r.last is not None for r in records] == [True, False, False, False]
+    built = build_status(pod("ours"), record(records[0]), NOW)
+    assert built["phase"] == "Running"
+    ended = built["containerStatuses"][0]["lastState"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (255, "Unknown")
+    assert ended["startedAt"] == "2026-01-01T00:00:00Z"
+
+
+def test_a_run_that_none_is_to_follow_is_begun_anew_without_a_verdict() -> None:
+    running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    entries = [{"name": "c", "restartCount": 0, "containerID": "kthena://a", "state": running}]
+    spec = {**pod("c")["spec"], "restartPolicy": "Never"}
+
+    (found,) = initial_records(spec, {"containerStatuses": entries}, "containers", NOW)
+
+    assert found.last is None
 
 
 def test_the_first_reason_says_what_is_waited_for() -> None:
-    (plain,) = initial_records(pod("c")["spec"], {}, "containers")
-    (held,) = initial_records(pod("c", init=["i"])["spec"], {}, "containers")
+    (plain,) = initial_records(pod("c")["spec"], {}, "containers", NOW)
+    (held,) = initial_records(pod("c", init=["i"])["spec"], {}, "containers", NOW)
 
     assert plain.state == Waiting("ContainerCreating")
     assert held.state == Waiting("PodInitializing")

@@ -27,9 +27,12 @@ SERVERS = [
 class Api:
     """A client of the server under test, in a namespace of its own."""
 
-    def __init__(self, client: KubeClient, namespace: str, embedded: ApiServer | None) -> None:
+    def __init__(
+        self, client: KubeClient, namespace: str, kubeconfig: Path, embedded: ApiServer | None
+    ) -> None:
         self.client = client
         self.namespace = namespace
+        self.kubeconfig = kubeconfig
         self.embedded = embedded
 
     async def create(self, resource: Resource, obj: Object) -> Object:
@@ -76,12 +79,15 @@ class Api:
     async def until_ready(self, name: str) -> Object:
         return await self.until(PODS, name, is_ready)
 
+    async def raw_events(self) -> list[Object]:
+        """Every event of the namespace."""
+        return (await self.client.list(EVENTS, self.namespace)).items
+
     async def events(self, name: str) -> list[tuple[str, str]]:
         """Reason and message of an object's events."""
-        found = await self.client.list(EVENTS, self.namespace)
         return [
             (event["reason"], event["message"])
-            for event in found.items
+            for event in await self.raw_events()
             if (event.get("involvedObject") or event.get("regarding") or {}).get("name") == name
         ]
 
@@ -119,6 +125,6 @@ async def open_api(kind: str, request: pytest.FixtureRequest, folder: Path) -> A
         await client.create(
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         )
-        yield Api(client, namespace, embedded)
+        yield Api(client, namespace, kubeconfig, embedded)
         with contextlib.suppress(ApiError):
             await client.delete(NAMESPACES, namespace)

@@ -5,7 +5,9 @@ The same test runs against the embedded API server (in a thread of the test) and
 
 import asyncio
 import contextlib
+import http.client
 import json
+import socket
 import subprocess
 import threading
 import uuid
@@ -13,12 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from kthena.api.crd.published import published_crds
 from kthena.local.apiserver.server import ApiServer
-from support.programs import Workspace, until
+from support.programs import REPOSITORY, Workspace, until
 from support.rest import Answer, RestClient
 
 SERVING = "/apis/workload.serving.volcano.sh/v1alpha1"
@@ -26,6 +30,7 @@ NETWORKING = "/apis/networking.serving.volcano.sh/v1alpha1"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _LEASES = "/apis/coordination.k8s.io/v1"
 LEASE = "lease.kthena.controller-manager"
+QUICKSTART = REPOSITORY / "examples" / "quickstart"
 
 
 @dataclass
@@ -60,19 +65,33 @@ class Planes:
         assert answer.status == 201, answer.text
         return answer
 
-    def node(self) -> subprocess.Popen[str]:
+    def node(self, *options: str, kubeconfig: Path | None = None) -> subprocess.Popen[str]:
         """Start `kthena node`."""
         return self.space.start(
-            "node", f"--kubeconfig={self.kubeconfig}", f"--image-map={self.image_map}",
-            f"--data-dir={self.space.folder / 'node'}", f"--name={self.namespace}",
+            "node", f"--kubeconfig={kubeconfig or self.kubeconfig}",
+            f"--image-map={self.image_map}", f"--data-dir={self.space.folder / 'node'}",
+            f"--name={self.namespace}", *options,
         )  # fmt: skip
 
-    def controller_manager(self) -> subprocess.Popen[str]:
+    def controller_manager(
+        self, *, kubeconfig: Path | None = None, lease_namespace: str = ""
+    ) -> subprocess.Popen[str]:
         """Start `kthena controller-manager`."""
         return self.space.start(
-            "controller-manager", f"--kubeconfig={self.kubeconfig}", "--health-host=127.0.0.1",
-            "--health-port=0", f"--lease-namespace={self.namespace}",
+            "controller-manager", f"--kubeconfig={kubeconfig or self.kubeconfig}",
+            "--health-host=127.0.0.1", "--health-port=0",
+            f"--lease-namespace={lease_namespace or self.namespace}",
         )  # fmt: skip
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the administrator, in the test's namespace unless another is named."""
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        for entry in config["contexts"]:
+            entry["context"]["namespace"] = self.namespace
+        path = self.space.folder / "kubectl.kubeconfig"
+        path.write_text(json.dumps(config))
+        env = {"KUBECONFIG": str(path)}
+        return self.space.run(*arguments, program=("kubectl",), stdin=stdin, env=env)
 
     def kill_controller(self, process: subprocess.Popen[str]) -> None:
         """Kill the controller manager, and drop its Lease so that the next one need not wait."""
@@ -101,6 +120,39 @@ class Planes:
         return json.dumps([servings, pods], indent=1) + self.space.logs()
 
 
+def ask(url: str) -> tuple[int, Any]:
+    """Ask the quickstart's model a question: status and answer."""
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
+    body = {"model": "qwen3", "messages": [{"role": "user", "content": "hello"}]}
+    try:
+        connection.request(
+            "POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"}
+        )
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+class Router:
+    """`kthena router` on the test's cluster."""
+
+    def __init__(self, cluster: Planes) -> None:
+        self.port, self.metrics_port = _free_port(), _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[str] = cluster.space.start(
+            "router", f"--kubeconfig={cluster.kubeconfig}", "--host=127.0.0.1",
+            f"--port={self.port}", f"--metrics-port={self.metrics_port}",
+            f"--lease-namespace={cluster.namespace}",
+        )  # fmt: skip
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
 @contextlib.contextmanager
 def planes(kind: str, request: pytest.FixtureRequest, space: Workspace) -> Iterator[Planes]:
     """The API server of that kind with our CRDs, and a namespace that goes with the test."""
@@ -125,6 +177,8 @@ def planes(kind: str, request: pytest.FixtureRequest, space: Workspace) -> Itera
         image_map.write_text("")
         found = Planes(space, client, kubeconfig, namespace, image_map)
         yield found
+        # While the server answers: programs that cannot say goodbye wait for a while.
+        space.close()
         found.clear()
 
 

@@ -19,9 +19,19 @@ from typing import Any, TypeVar
 
 import pytest
 
+from support.rest import RestClient
+
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
+_WORKLOAD = "/apis/workload.serving.volcano.sh/v1alpha1"
+_NETWORKING = "/apis/networking.serving.volcano.sh/v1alpha1"
+_ROOTS = {
+    "pod": "/api/v1",
+    "modelserving": _WORKLOAD,
+    "modelserver": _NETWORKING,
+    "modelroute": _NETWORKING,
+}
 _PATIENCE_S = 60.0
 _POLL_S = 0.05
 
@@ -179,13 +189,28 @@ class Up:
             stdin=stdin,
         )
 
-    def get(self, kind: str, name: str) -> dict[str, Any]:
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         """One object; empty when it is absent."""
-        done = self.workspace.run("get", kind, name, "-o", "json")
-        if done.returncode:
-            return {}
-        content: dict[str, Any] = json.loads(done.stdout)
-        return content
+        found = self.read(f"{_ROOTS[kind]}/namespaces/{namespace}/{kind}s/{name}")
+        return found if isinstance(found, dict) else {}
+
+    def log(self, pod: str, namespace: str = "default") -> str:
+        """What a pod's only container has written; empty before it has started."""
+        return str(self.read(f"/api/v1/namespaces/{namespace}/pods/{pod}/log") or "")
+
+    def read(self, path: str) -> Any:
+        """What the API server has at a path; None where it has nothing.
+
+        Asked directly, since a test that polls would start a program each time.
+        """
+        config = json.loads(Path(self.kubeconfig).read_text())
+        token = config["users"][0]["user"]["token"]
+        client = RestClient(config["clusters"][0]["cluster"]["server"], token)
+        try:
+            answer = client.get(path)
+        finally:
+            client.close()
+        return answer.body if answer.status == 200 else None
 
 
 def _process(path: Path) -> Process:

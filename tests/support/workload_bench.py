@@ -90,10 +90,20 @@ class Bench:
     # The controller.
 
     async def start(
-        self, *, writes: int | None = None, capabilities: Capabilities | None = None
+        self,
+        *,
+        writes: int | None = None,
+        capabilities: Capabilities | None = None,
+        transport: Transport | None = None,
     ) -> Recorder:
-        """Start a controller; with `writes`, it is killed before the write after so many."""
-        client = KubeClient.connect(ClientConfig(kubeconfig=self.kubeconfig, qps=0))
+        """Start a controller; with `writes`, it is killed before the write after so many.
+
+        It speaks to the server directly, or through a transport of the test's that is impatient.
+        """
+        if transport is None:
+            client = KubeClient.connect(ClientConfig(kubeconfig=self.kubeconfig, qps=0))
+        else:
+            client = KubeClient(transport, ClientConfig(qps=0, request_timeout_s=1.0))
         self.recorder = Recorder(client._transport, writes_left=writes)
         client._transport = self.recorder
         self._client = client

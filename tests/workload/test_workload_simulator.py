@@ -17,7 +17,7 @@ from support.workload_world import API_VERSION, World, role, rolling, serving
 
 IMAGES = st.sampled_from(["engine:1", "engine:2", "engine:3"])
 ROLE_NAMES = st.sampled_from(["prefill", "decode"])
-EXAMPLES = int(os.environ.get("KTHENA_SIMULATOR_EXAMPLES", "250"))
+EXAMPLES = int(os.environ.get("KTHENA_SIMULATOR_EXAMPLES", "150"))
 OCCURRED: Counter[str] = Counter()
 
 

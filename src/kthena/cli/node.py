@@ -21,6 +21,10 @@ _MANAGER = "kthena-node"
               help="Bind pods of this scheduler; default: default-scheduler and volcano.")  # fmt: skip
 @click.option("--time-scale", type=click.FloatRange(min=0.01), default=1.0, show_default=True,
               help="Shorten the delays of manifests.")  # fmt: skip
+@click.option("--adopt-node", "adopted", multiple=True, metavar="NAME",
+              help="Play this node too: register it, and run the pods that are bound to it.")  # fmt: skip
+@click.option("--adopt-missing-nodes", "adopt_missing", is_flag=True,
+              help="Play every node that pods are bound to and that does not exist.")  # fmt: skip
 @click.option("--lease/--no-lease", default=True, show_default=True,
               help="Renew a node Lease, for a control plane that watches over nodes.")  # fmt: skip
 def command(
@@ -31,6 +35,8 @@ def command(
     image_maps: tuple[str, ...],
     schedulers: tuple[str, ...],
     time_scale: float,
+    adopted: tuple[str, ...],
+    adopt_missing: bool,
     lease: bool,
 ) -> None:
     """Register this machine as a node of a cluster and run its pods, until a signal comes.
@@ -40,6 +46,7 @@ def command(
     from kthena.cli.imagemaps import read_image_maps
     from kthena.local.node.claims import ClaimError
     from kthena.local.node.config import DEFAULT_SCHEDULERS, NodeConfig
+    from kthena.local.node.identities import AdoptionError
     from kthena.telemetry import logging
 
     logging.configure()
@@ -57,6 +64,8 @@ def command(
                 scheduler_names=schedulers or DEFAULT_SCHEDULERS,
                 time_scale=time_scale,
                 lease_s=10.0 if lease else 0.0,
+                adopted=adopted,
+                adopt_missing=adopt_missing,
             )
             node = Node(client, config)
             on_stop_signal(node.stop)
@@ -64,6 +73,8 @@ def command(
                 await node.run()
             except ClaimError as exc:
                 raise CliError(str(exc), hint="--data-dir takes another directory") from exc
+            except AdoptionError as exc:
+                raise CliError(str(exc)) from exc
 
     with data_directory(data_dir) as directory:
         run_loop(run(directory))

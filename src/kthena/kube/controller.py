@@ -3,7 +3,7 @@
 A `Controller` makes the world agree with one object, given its key. A `ControllerRunner` feeds it
 keys from a queue through a number of workers. Invariants: a key is never with two workers; an error
 in one key is logged, retried with back-off and stops no other; nothing is reconciled before every
-informer that the controller reads is synced.
+informer that the controller reads is synced, and where that is asked for, while one cannot read.
 """
 
 import asyncio
@@ -92,6 +92,11 @@ class ControllerRunner:
         metrics: KubeMetrics | None = None,
     ) -> None:
         self.name = controller.name
+        self.careful = False
+        """Whether it also waits while an informer cannot read, until that has listed again.
+
+        For controllers that delete what cannot be had back. To be set before `run`.
+        """
         self._controller = controller
         self._informers = tuple(informers)
         self._worker_count = workers
@@ -164,6 +169,8 @@ class ControllerRunner:
             try:
                 for informer in self._informers:
                     await informer.synced.wait()
+                    if self.careful:
+                        await informer.current.wait()
                 self._busy.add(task)
                 await self._reconcile(key, task)
             except asyncio.CancelledError:

@@ -94,7 +94,7 @@ class _Written:
 
 
 class EventRecorder:
-    """Writes events whose source is `source`; `run` does the writing.
+    """Writes events whose source is `source`, on the node `host` if given; `run` does the writing.
 
     Mutable state: the events to write, in order; those written, and the token bucket of each
     subject (both bounded, the least recently used going first); the causes of drops already logged.
@@ -106,11 +106,13 @@ class EventRecorder:
         source: str,
         clock: Clock | None = None,
         *,
+        host: str = "",
         draw: Draw = random.random,
         metrics: KubeMetrics | None = None,
     ) -> None:
         self._client = client
         self._source = source
+        self._host = host
         self._clock = clock or SystemClock()
         self._metrics = metrics
         self._backoff = Backoff(BackoffConfig(), draw)
@@ -229,9 +231,9 @@ class EventRecorder:
             "count": occurrences.count,
             "firstTimestamp": _seconds(occurrences.first),
             "lastTimestamp": _seconds(occurrences.last),
-            "source": {"component": self._source},
+            "source": {"component": self._source, **({"host": self._host} if self._host else {})},
             "reportingComponent": self._source,
-            "reportingInstance": "",
+            "reportingInstance": self._host,
         }
 
     def _event_name(self, subject: str) -> str:

@@ -152,6 +152,8 @@ class Informer:
         self.store = Store()
         self.synced = asyncio.Event()
         """Set while the store has been listed and the resource is neither absent nor forbidden."""
+        self.current = asyncio.Event()
+        """Set while nothing has failed since the last list: the store is what the server said last."""
         self._client = client
         self._config = config or InformerConfig()
         self._clock = clock or SystemClock()
@@ -200,6 +202,7 @@ class Informer:
                 await self._watch()
                 continue
             except ApiError as exc:
+                self.current.clear()
                 self._watch_failed = bool(self._version)
                 self._version = ""
                 if self._clock.monotonic() - started > self._config.backoff.cap_s:
@@ -264,6 +267,7 @@ class Informer:
             del self._undelivered[:_CHANGES_PER_TURN]
             self._dispatch(batch)
             await asyncio.sleep(0)
+        self.current.set()
         if not self._watch_failed:
             self._enter(InformerState.SYNCED, "")
 

@@ -87,6 +87,7 @@ class ModelServingController:
         runner = ControllerRunner(
             self, self._informers.all, workers=workers, clock=self._clock, metrics=metrics
         )
+        runner.careful = True
         runner.enqueue_on(self._informers.modelservings, self._keys_of_modelserving)
         for informer in self._informers.of_children:
             runner.enqueue_on(informer, self._keys_of_children(informer))

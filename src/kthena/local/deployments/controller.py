@@ -134,6 +134,7 @@ def deployment_runners(
     every = (informers.deployments, informers.replica_sets, informers.pods)
     deployment_runner = ControllerRunner(deployments, every[:2], clock=clock)
     replica_set_runner = ControllerRunner(replica_sets, every[1:], clock=clock)
+    deployment_runner.careful = replica_set_runner.careful = True
     _observe(informers.deployments, own_key, deployments.writes)
     _observe(informers.replica_sets, owner_keys(DEPLOYMENTS), deployments.writes)
     _observe(informers.replica_sets, own_key, replica_sets.writes)

@@ -32,8 +32,10 @@ class NodeConfig:
     delays of manifests, 10 makes them ten times as short. Pods of `scheduler_names` are bound to
     this node. `stop_grace_s` caps grace periods when the node itself stops. `parallel_starts`
     limits how many containers start at a time. Without `private_mounts` pods see the machine's own
-    file system and host names, as on a host that does not allow namespaces. `lease_s` renews a node Lease that often, for a
-    control plane that watches over nodes; 0 for none.
+    file system and host names, as on a host that does not allow namespaces. `lease_s` renews a node
+    Lease that often, for a control plane that watches over nodes; 0 for none. The node also plays the
+    nodes `adopted`, and with `adopt_missing` every node that pods are bound to and that does not
+    exist.
     """
 
     name: str
@@ -48,6 +50,8 @@ class NodeConfig:
     subnet: int | None = None
     private_mounts: bool = True
     lease_s: float = 0.0
+    adopted: tuple[str, ...] = ()
+    adopt_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,3 +12,5 @@ ENV_CONTAINER_ID: Final = "KTHENA_CONTAINER_ID"
 
 CONTAINER_ID_SCHEME: Final = "kthena://"
 EVENT_SOURCE: Final = "kthena-node"
+LABEL_PLAYED_BY: Final = "node.serving.volcano.sh/played-by"
+"""On a Node that another plays: the name of that other."""

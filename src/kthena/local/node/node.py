@@ -1,8 +1,8 @@
 """The node: pods that are bound to it run as processes of this machine.
 
 It works against any Kubernetes API server: the embedded one, or a real one as a virtual kubelet.
-It registers a Node, binds pods of the schedulers that it stands for, watches pods and Services,
-and keeps one worker per pod. Pods of an earlier life of the node are taken up again: their old
+It registers a Node (and those that it plays beside itself), binds pods of the schedulers that it
+stands for, watches pods and Services, and keeps one worker per pod. Pods of an earlier life of the node are taken up again: their old
 processes are gone with their launchers, or are ended here; their addresses are kept where they can
 be.
 """
@@ -26,12 +26,13 @@ from kthena.local.apiserver.logs import LogError, LogOptions
 from kthena.local.node.addresses import AddressPool
 from kthena.local.node.claims import claim_directory, claim_subnet
 from kthena.local.node.config import NodeConfig
+from kthena.local.node.identities import Identities
 from kthena.local.node.logs import check_options, read_log
 from kthena.local.node.names import EVENT_SOURCE
 from kthena.local.node.pod_worker import PodWorker
 from kthena.local.node.preparation import NodeContext
 from kthena.local.node.processes import Namespace, find_namespace, kill_marked
-from kthena.local.node.registration import capacity, register, renew_lease, unregister
+from kthena.local.node.registration import Machine, capacity
 from kthena.local.node.resolution import HostsTable
 from kthena.local.node.scheduler import Scheduler
 from kthena.local.node.timekeeping import Timekeeping
@@ -64,7 +65,8 @@ class Node:
         self._clock = clock or SystemClock()
         self._pods = Informer(client, PODS, clock=self._clock)
         self._services = Informer(client, SERVICES, clock=self._clock)
-        self._events = EventRecorder(client, EVENT_SOURCE, self._clock)
+        self._events = EventRecorder(client, EVENT_SOURCE, self._clock, host=config.name)
+        self._identities = Identities(client, self.config, self._clock, self._adopted)
         self._hosts = HostsTable(self._clock)
         self._workers: dict[str, _Running] = {}
         self._stopping = asyncio.Event()
@@ -75,6 +77,7 @@ class Node:
 
         Raises:
             ClaimError: another node uses the data directory, or no loopback subnet is free.
+            AdoptionError: a node that is to be adopted is alive.
         """
         directory = self.config.data_dir
         _raise_descriptor_limit()
@@ -94,7 +97,8 @@ class Node:
                 limit=limit,
                 allocatable=capacity(),
             )
-            await self._register(f"no private mounts: {limit}" if limit else "")
+            limit = f"no private mounts: {limit}" if limit else ""
+            await self._register(Machine(self._context.address, limit))
             await self._work(self._context)
 
     def stop(self) -> None:
@@ -132,12 +136,11 @@ class Node:
         scratch.mkdir(exist_ok=True)
         return await find_namespace(scratch)
 
-    async def _register(self, limit: str) -> None:
+    async def _register(self, machine: Machine) -> None:
         """Register, however long the API server takes to answer."""
-        address = "" if self._context is None else self._context.address
         while not self._stopping.is_set():
             try:
-                await register(self._client, self.config.name, address, self._clock.now(), limit)
+                await self._identities.register(machine)
             except ApiError as error:
                 _log.warning("node is not registered yet", error=str(error))
                 await self._clock.sleep(_RETRY_S)
@@ -171,7 +174,8 @@ class Node:
             recorders=(self._events,),
             others={
                 "hosts": self._hosts.run,
-                "node lease": self._renew,
+                "node identities": self._identities.run,
+                "node lease": self._identities.renew,
                 "node readiness": lambda: self._announce(context),
             },
         )
@@ -188,16 +192,6 @@ class Node:
         self.ready.set()
         _log.info("node is ready", node=self.config.name, address=context.address)
 
-    async def _renew(self) -> None:
-        while self.config.lease_s:
-            try:
-                await renew_lease(
-                    self._client, self.config.name, self.config.lease_s, self._clock.now()
-                )
-            except ApiError as error:
-                _log.debug("node lease is not renewed", error=str(error))
-            await self._clock.sleep(self.config.lease_s)
-
     async def _farewell(self) -> None:
         """Stop every pod within the grace of a stop, and say that the node is gone.
 
@@ -210,7 +204,7 @@ class Node:
             await asyncio.wait(tasks, timeout=self.config.stop_grace_s + _FAREWELL_S)
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):
-                await unregister(self._client, self.config.name, self._clock.now())
+                await self._identities.unregister()
 
     async def _abandon(self) -> None:
         """End what is left, at once."""
@@ -227,7 +221,10 @@ class Node:
     def _on_pod(self, change: Change) -> None:
         self._hosts.set_pod(change.key, change.new)
         pod = change.object
-        if (pod.get("spec") or {}).get("nodeName") != self.config.name:
+        node_name = str((pod.get("spec") or {}).get("nodeName") or "")
+        if node_name not in self._identities:
+            if node_name and change.type is not ChangeType.DELETED:
+                self._identities.offer(node_name)
             return
         running = self._workers.get(uid_of(pod))
         if change.type is ChangeType.DELETED:
@@ -237,6 +234,12 @@ class Node:
             running.worker.update(pod)
         elif not self._stopping.is_set():
             self._start(pod)
+
+    def _adopted(self, node_name: str) -> None:
+        """Pods that are bound to that node are ours from now on."""
+        for pod in list(self._pods.store):
+            if (pod.get("spec") or {}).get("nodeName") == node_name:
+                self._on_pod(Change(ChangeType.ADDED, None, pod))
 
     def _start(self, pod: Object) -> None:
         if self._context is None:

@@ -79,7 +79,7 @@ class PodWorker:
         self._grace_cap_s = float("inf")
         self._failed: tuple[str, str] | None = None
         self._records = {
-            name: initial_records(self._spec, pod.get("status") or {}, name)
+            name: initial_records(self._spec, pod.get("status") or {}, name, node.time.wall.now())
             for name in ("initContainers", "containers")
         }
         self._runners: dict[str, list[ContainerRunner]] = {"initContainers": [], "containers": []}

@@ -5,6 +5,7 @@ Conditions of others (readiness gates) are read and never written; a transition 
 the status of its condition changes.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,6 +16,7 @@ from kthena.machinery.conditions import (
     find_condition,
     format_time,
     is_true,
+    parse_time,
     set_condition,
 )
 from kthena.machinery.objects import Object
@@ -23,6 +25,8 @@ Phase: TypeAlias = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 CREATING: Final = "ContainerCreating"
 INITIALIZING: Final = "PodInitializing"
+_UNSEEN: Final = (255, "Unknown")
+"""Exit code and reason of a run that ended while nobody looked, as container runtimes report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +100,13 @@ class PodRecord:
 
 
 def initial_records(
-    spec: Mapping[str, Any], status: Mapping[str, Any], name: str
+    spec: Mapping[str, Any], status: Mapping[str, Any], name: str, now: datetime
 ) -> tuple[ContainerRecord, ...]:
     """Records of a container list before anything runs; restart counts of an earlier life stay.
 
     `name` is `containers` or `initContainers`. A run of this node that ended with the node's
-    earlier life counts as one restart more.
+    earlier life counts as one restart more; where it is to be followed by another, it is the last
+    run, whose end nobody saw.
     """
     field = "containerStatuses" if name == "containers" else "initContainerStatuses"
     known = {entry.get("name"): entry for entry in status.get(field) or ()}
@@ -110,11 +115,18 @@ def initial_records(
     for container in spec.get(name) or ():
         entry = known.get(container.get("name")) or {}
         ours = str(entry.get("containerID") or "").startswith("kthena://")
+        running = (entry.get("state") or {}).get("running")
+        last = None
+        if ours and running is not None and restart_policy(spec, container) == "Always":
+            last = Terminated(*_UNSEEN, now, container_id=str(entry["containerID"]))
+            with contextlib.suppress(ValueError):
+                last = replace(last, started_at=parse_time(running.get("startedAt")))
         records.append(
             ContainerRecord(
                 name=str(container.get("name")),
                 image=str(container.get("image") or ""),
                 state=waiting,
+                last=last,
                 restarts=int(entry.get("restartCount") or 0) + int(ours),
             )
         )

@@ -78,6 +78,11 @@ class NodeContext:
         """The node's own address."""
         return self.pool.node_address
 
+    def facts(self, pod: Object, address: str) -> PodFacts:
+        """What a pod knows of itself and of the node that it is bound to."""
+        node_name = str((pod.get("spec") or {}).get("nodeName") or self.config.name)
+        return PodFacts(pod, address, node_name, self.address, self.allocatable)
+
     def release(self, uid: str) -> None:
         """Take back what a pod held."""
         self.hosts.remove_file(uid)
@@ -93,7 +98,7 @@ class NodeContext:
         uid = uid_of(pod)
         self.pool.reserve(uid, str((pod.get("status") or {}).get("podIP") or ""))
         address = self.pool.address_of(uid)
-        facts = PodFacts(pod, address, self.config.name, self.address, self.allocatable)
+        facts = self.facts(pod, address)
         references = await self.read(needed_by_volumes(pod))
         roots = VolumeRoots(self.dirs.pod(uid) / "volumes", self.dirs.claims, self.dirs.host)
         volumes = plan_volumes(pod.get("spec") or {}, facts, references, roots)
@@ -166,7 +171,7 @@ class PodPreparation:
         """
         node = self._node
         references = await node.read(needed_references(pod, [container]))
-        facts = PodFacts(pod, self.address, node.config.name, node.address, node.allocatable)
+        facts = node.facts(pod, self.address)
         variables = container_environment(container, facts, references)
         mounts = plan_mounts(container, self._volumes, variables)
         start = _Start(node, self.address, pod, container, variables, mounts)

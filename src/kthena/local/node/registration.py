@@ -7,18 +7,34 @@ it is shown and not enforced.
 import contextlib
 import os
 import platform
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from kthena import __version__
 from kthena.api.kubernetes import LEASES, NODES
 from kthena.kube.client import KubeClient
 from kthena.kube.errors import AlreadyExists, Conflict, NotFound
-from kthena.machinery.conditions import Condition, format_micro_time, format_time, set_condition
-from kthena.machinery.objects import Object
+from kthena.machinery.conditions import (
+    Condition,
+    format_micro_time,
+    format_time,
+    parse_time,
+    set_condition,
+)
+from kthena.machinery.objects import Object, name_of, uid_of
 
 LEASE_NAMESPACE = "kube-node-lease"
 _ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a node says of where its pods run; `limit` is what this host cannot give to them."""
+
+    address: str
+    limit: str = ""
 
 
 def capacity() -> dict[str, str]:
@@ -27,16 +43,16 @@ def capacity() -> dict[str, str]:
     return {"cpu": str(os.cpu_count() or 1), "memory": f"{memory // 1024}Ki", "pods": "1000"}
 
 
-def node_status(name: str, address: str, old: Object, now: datetime, limit: str) -> dict[str, Any]:
-    """The status of a node that is ready; `limit` is what this host cannot give to pods."""
-    message = "the local node is ready" + (f"; {limit}" if limit else "")
+def node_status(name: str, machine: Machine, old: Object, now: datetime) -> dict[str, Any]:
+    """The status of a node that is ready."""
+    message = "the local node is ready" + (f"; {machine.limit}" if machine.limit else "")
     conditions = old.get("conditions") or []
     conditions = set_condition(conditions, Condition("Ready", "True", "NodeReady", message), now)
     conditions = [{**entry, "lastHeartbeatTime": format_time(now)} for entry in conditions]
     amounts = capacity()
     return {
         "addresses": [
-            {"type": "InternalIP", "address": address},
+            {"type": "InternalIP", "address": machine.address},
             {"type": "Hostname", "address": name},
         ],
         "capacity": amounts,
@@ -57,8 +73,16 @@ def node_status(name: str, address: str, old: Object, now: datetime, limit: str)
     }
 
 
-async def register(client: KubeClient, name: str, address: str, now: datetime, limit: str) -> None:
-    """Create the Node object where it does not exist, and say that it is ready.
+async def register(
+    client: KubeClient,
+    name: str,
+    machine: Machine,
+    now: datetime,
+    labels: Mapping[str, str] | None = None,
+) -> Object:
+    """Create the Node object where it does not exist, and say that it is ready; the object.
+
+    `labels` are further ones of a new object.
 
     Raises:
         ApiError: the API server refuses or cannot be reached.
@@ -67,6 +91,7 @@ async def register(client: KubeClient, name: str, address: str, now: datetime, l
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": platform.machine(),
+        **(labels or {}),
     }
     node: Object = {
         "apiVersion": "v1",
@@ -76,7 +101,7 @@ async def register(client: KubeClient, name: str, address: str, now: datetime, l
     }
     with contextlib.suppress(AlreadyExists):
         await client.create(NODES, node)
-    await _update_status(client, name, lambda old: node_status(name, address, old, now, limit))
+    return await _update_status(client, name, lambda old: node_status(name, machine, old, now))
 
 
 async def unregister(client: KubeClient, name: str, now: datetime) -> None:
@@ -93,21 +118,44 @@ async def unregister(client: KubeClient, name: str, now: datetime) -> None:
     )
 
 
-async def renew_lease(client: KubeClient, name: str, duration_s: float, now: datetime) -> None:
-    """Renew the node's Lease, by which a control plane knows that it lives.
+async def lease_holder(client: KubeClient, name: str, now: datetime) -> str:
+    """Who keeps the Lease of a node renewed; empty when nobody does.
 
     Raises:
         ApiError: the API server refuses or cannot be reached.
     """
+    try:
+        spec = (await client.get(LEASES, name, LEASE_NAMESPACE)).get("spec") or {}
+    except NotFound:
+        return ""
+    with contextlib.suppress(ValueError):
+        duration = timedelta(seconds=int(spec.get("leaseDurationSeconds") or 0))
+        if now < parse_time(spec.get("renewTime")) + duration:
+            return str(spec.get("holderIdentity") or "")
+    return ""
+
+
+async def renew_lease(
+    client: KubeClient, node: Object, holder: str, duration_s: float, now: datetime
+) -> None:
+    """Renew the Lease of a Node, by which a control plane knows that it lives.
+
+    The Lease is the Node's, and goes with it.
+
+    Raises:
+        ApiError: the API server refuses or cannot be reached.
+    """
+    name = name_of(node)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid_of(node)}
     spec = {
-        "holderIdentity": name,
+        "holderIdentity": holder,
         "leaseDurationSeconds": max(int(duration_s * 4), 1),
         "renewTime": format_micro_time(now),
     }
     lease: Object = {
         "apiVersion": LEASES.api_version,
         "kind": LEASES.kind,
-        "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
         "spec": spec,
     }
     try:
@@ -118,14 +166,13 @@ async def renew_lease(client: KubeClient, name: str, duration_s: float, now: dat
     await client.update(LEASES, {**stored, "spec": {**(stored.get("spec") or {}), **spec}})
 
 
-async def _update_status(client: KubeClient, name: str, change: Any) -> None:
-    for attempt in range(_ATTEMPTS):
+async def _update_status(client: KubeClient, name: str, change: Any) -> Object:
+    for attempt in range(1, _ATTEMPTS + 1):
         node = await client.get(NODES, name)
         status = change(node.get("status") or {})
         try:
-            await client.update(NODES, {**node, "status": status}, subresource="status")
+            return await client.update(NODES, {**node, "status": status}, subresource="status")
         except Conflict:
-            if attempt == _ATTEMPTS - 1:
+            if attempt == _ATTEMPTS:
                 raise
-        else:
-            return
+    raise AssertionError("the last attempt returns or raises")
