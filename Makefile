@@ -7,7 +7,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-cluster lint format generate drift check bench clean
+.PHONY: help setup quickstart test test-cluster fuzz lint format generate drift check bench clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,13 @@ test: setup ## Run the tests that need Python only
 test-cluster: setup ## Build (once) and start a real control plane, and run the tests that need it
 	$(BIN)/python tests/controlplane/build.py
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m cluster $(PYTEST_ARGS)
+
+OPERATIONS ?= 200000
+SEED ?=
+
+fuzz: setup ## Compare OPERATIONS operations on the embedded server and a real one, from SEED on or a fresh seed
+	$(BIN)/python tests/controlplane/build.py
+	PYTHONPATH=tests $(BIN)/python -m fuzz --operations $(OPERATIONS) $(if $(SEED),--seed $(SEED))
 
 lint: setup ## Check format, lint, types and architecture
 	$(BIN)/ruff format --check .

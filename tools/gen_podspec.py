@@ -1,8 +1,9 @@
-"""Writes `src/kthena/api/data/kubernetes-openapi.json` from a running kube-apiserver.
+"""Writes the schemas of built-in kinds in `src/kthena/api/data` from a running kube-apiserver.
 
-The file holds the OpenAPI v3 component schemas, with their `x-kubernetes` extensions and without
-descriptions, of the built-in kinds that local mode serves and of everything that they refer to. It
-gives the PodSpec of the CRDs, and the embedded API server validates, merges and documents by it.
+`kubernetes-openapi.json` holds the OpenAPI v3 component schemas, with their `x-kubernetes` extensions
+and without descriptions, of the built-in kinds that local mode serves and of everything that they
+refer to. It gives the PodSpec of the CRDs, and the embedded API server validates, merges and documents
+by it. `kubernetes-descriptions.json.gz` holds the descriptions, which only documents show.
 
     python tools/gen_podspec.py --kubeconfig FILE --release 1.35.4
 
@@ -11,13 +12,16 @@ module proxy does not know it.
 """
 
 import argparse
+import gzip
 import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).resolve().parent.parent / "src/kthena/api/data/kubernetes-openapi.json"
+DATA = Path(__file__).resolve().parent.parent / "src/kthena/api/data"
+TARGET = DATA / "kubernetes-openapi.json"
+DESCRIPTIONS = DATA / "kubernetes-descriptions.json.gz"
 
 KINDS: dict[str, tuple[str, ...]] = {
     "v1": (
@@ -35,7 +39,11 @@ KINDS: dict[str, tuple[str, ...]] = {
         "ControllerRevision", "ControllerRevisionList", "Deployment", "DeploymentList",
         "ReplicaSet", "ReplicaSetList",
     ),
-    "authorization.k8s.io/v1": ("SelfSubjectAccessReview", "SelfSubjectRulesReview"),
+    "authentication.k8s.io/v1": ("SelfSubjectReview", "TokenRequest", "TokenReview"),
+    "authorization.k8s.io/v1": (
+        "LocalSubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview",
+        "SubjectAccessReview",
+    ),
     "autoscaling/v1": ("Scale",),
     "autoscaling/v2": ("HorizontalPodAutoscaler", "HorizontalPodAutoscalerList"),
     "coordination.k8s.io/v1": ("Lease", "LeaseList"),
@@ -62,7 +70,7 @@ _REF = "#/components/schemas/"
 
 
 def main() -> None:
-    """Read every group version, keep what is reachable, write the file."""
+    """Read every group version, keep what is reachable, write the files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--release", required=True, help="of the server, for instance 1.35.4")
@@ -80,6 +88,8 @@ def main() -> None:
     kept = _reachable(published, [*roots, *OPTIONS])
     schemas = {name: _bare(published[name]) for name in sorted(kept)}
     TARGET.write_text(_render(arguments.release, schemas))
+    texts = {name: _descriptions(published[name]) for name in sorted(kept)}
+    DESCRIPTIONS.write_bytes(_compressed({name: text for name, text in texts.items() if text}))
     print(f"{TARGET.name}: {len(kept)} schemas of Kubernetes {arguments.release}")
 
 
@@ -129,6 +139,20 @@ def _bare(node: Any) -> Any:
             if not (key == "description" and isinstance(value, str))
         }
     return [_bare(value) for value in node] if isinstance(node, list) else node
+
+
+def _descriptions(schema: dict[str, Any]) -> dict[str, str]:
+    """The descriptions of a component by property; that of the component has the empty name."""
+    described = {"": schema, **schema.get("properties", {})}
+    return {
+        name: node["description"] for name, node in described.items() if node.get("description")
+    }
+
+
+def _compressed(value: Any) -> bytes:
+    """JSON in gzip's format, which depends on the value alone."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return gzip.compress(text.encode(), mtime=0)
 
 
 def _render(release: str, schemas: dict[str, Any]) -> str:

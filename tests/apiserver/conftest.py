@@ -9,10 +9,13 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.apiserver import CORE, GROUP, Api, Definition, Server, embedded_server
+from support.apiserver import APPLY, CORE, GROUP, Api, Definition, Reply, Server, embedded_server
+from support.kubectl import Kubectl, runner
+from support.managedfields import Apply
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +83,20 @@ def widgets(api: Api, definition: Definition) -> Definition:
     """The same, installed."""
     definition.install(api)
     return definition
+
+
+@pytest.fixture
+def kubectl(server: Server, namespace: str, tmp_path: Path) -> Kubectl:
+    """Kubectl in the namespace of the test."""
+    assert server.kubeconfig is not None
+    return runner(server.kubeconfig, namespace, tmp_path)
+
+
+@pytest.fixture
+def apply(api: Api) -> Apply:
+    """Applies an object under a manager, at its path."""
+
+    def run(path: str, body: Any, manager: str = "m1", **query: Any) -> Reply:
+        return api.patch(path, body, APPLY, fieldManager=manager, **query)
+
+    return run

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.apiserver import CORE, CRDS, JSON, Api, Definition, Server, config_map, pod
+from support.apiserver import APPLY, CORE, CRDS, JSON, Api, Definition, Server, config_map, pod
+
+ETCD_LIMIT = "etcdserver: request is too large"
 
 
 @pytest.fixture
@@ -91,12 +93,39 @@ def test_object_that_is_too_large_to_store(api: Api, namespace: str) -> None:
     annotations = {"a": "x" * 200_000}
     reply = api.create(path, pod("p", annotations={**annotations, "b": "x" * 100_000}))
     assert (reply.status, reply.causes) == (422, [("metadata.annotations", "FieldValueTooLong")])
-    env = [{"name": f"E{index}", "value": "x" * 1000} for index in range(2000)]
+    env = [{"name": f"E{index}", "value": "x" * 1000} for index in range(1700)]
     spec = {"containers": [{"name": "c", "image": "x", "env": env}]}
     reply = api.create(path, pod("p", spec))
-    assert (reply.status, reply.reason) in ((413, "RequestEntityTooLarge"), (500, ""))
-    assert "too large" in reply.message
+    assert (reply.status, reply.reason, reply.message) == (500, "", ETCD_LIMIT)
     assert api.get(f"{path}/p").status == 404
+    env += [{"name": f"F{index}", "value": "x" * 1000} for index in range(700)]
+    reply = api.create(path, pod("p", {"containers": [{"name": "c", "image": "x", "env": env}]}))
+    assert (reply.status, reply.reason) == (500, "")
+    assert "trying to send message larger than max (" in reply.message
+    assert reply.message.endswith(" vs. 2097152)")
+
+
+def test_object_that_is_too_large_with_its_managed_fields_is_stored_without(
+    api: Api, maps: str
+) -> None:
+    large = {f"{index}".rjust(250, "k"): "v" for index in range(3500)}
+    for name in "bcd":
+        made = api.create(maps, config_map(name, {"k": "v"})).expect(201)
+        assert made["metadata"]["managedFields"]
+    replies = [
+        api.create(maps, config_map("a", large)),
+        api.patch(f"{maps}/b", {"data": large}),
+        api.put(f"{maps}/c", config_map("c", large)),
+    ]
+    for reply, status in zip(replies, (201, 200, 200), strict=True):
+        assert len(reply.expect(status)["data"]) >= len(large)
+        assert "managedFields" not in reply.body["metadata"]
+    # An apply is about nothing else, and is refused.
+    body = json.dumps(config_map("d", large)).encode()
+    query = {"fieldManager": "m", "force": "true"}
+    reply = api.request("PATCH", f"{maps}/d", body, query=query, headers={"Content-Type": APPLY})
+    assert (reply.status, reply.reason, reply.message) == (500, "", ETCD_LIMIT)
+    assert api.get(f"{maps}/d").expect(200)["data"] == {"k": "v"}
 
 
 def test_deep_nesting_is_refused(api: Api, widgets: Definition, namespace: str) -> None:

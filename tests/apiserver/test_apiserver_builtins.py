@@ -48,6 +48,24 @@ def test_secrets_are_checked(api: Api, inside: str, body: Any, status: int) -> N
     assert reply.status == status, reply.body
 
 
+@pytest.mark.parametrize(
+    ("sent", "kept"), [(None, ""), ([], ""), ([1, 2], b64("\x01\x02")), ([None], b64("\0"))]
+)
+def test_bytes_may_be_numbers(api: Api, inside: str, sent: Any, kept: str) -> None:
+    for plural, field in (("secrets", "data"), ("configmaps", "binaryData")):
+        body = {"metadata": {"name": "b"}, field: {"k": sent}}
+        assert api.create(f"{inside}/{plural}", body).expect(201)[field] == {"k": kept}
+
+
+@pytest.mark.parametrize("sent", [[300], [-1], [1.5], ["x"], [[1]], {"a": 1}, 1])
+def test_bytes_are_bytes(api: Api, inside: str, sent: Any) -> None:
+    body = {"metadata": {"name": "b"}, "binaryData": {"k": sent}}
+    reply = api.create(f"{inside}/configmaps", body)
+    assert (reply.status, reply.reason) == (400, "BadRequest")
+    kind = "uint8" if isinstance(sent, list) else "[]uint8"
+    assert reply.message.endswith(f"into Go struct field ConfigMap.binaryData of type {kind}")
+
+
 def test_secret_type_is_fixed(api: Api, inside: str) -> None:
     api.create(f"{inside}/secrets", {"metadata": {"name": "s"}}).expect(201)
     reply = api.patch(f"{inside}/secrets/s", {"type": "my.io/own"})

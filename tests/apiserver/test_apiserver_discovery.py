@@ -44,6 +44,11 @@ def test_core_resources(api: Api) -> None:
         ("apps/v1", "replicasets", ["rs"]),
         ("apps/v1", "controllerrevisions", None),
         ("coordination.k8s.io/v1", "leases", None),
+        ("policy/v1", "poddisruptionbudgets", ["pdb"]),
+        ("autoscaling/v2", "horizontalpodautoscalers", ["hpa"]),
+        ("networking.k8s.io/v1", "networkpolicies", ["netpol"]),
+        ("rbac.authorization.k8s.io/v1", "clusterroles", None),
+        ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", None),
         ("events.k8s.io/v1", "events", ["ev"]),
         ("apiextensions.k8s.io/v1", "customresourcedefinitions", ["crd", "crds"]),
     ],
@@ -157,7 +162,19 @@ def test_version(api: Api) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
 def test_health(api: Api, path: str) -> None:
-    assert api.get(path).expect(200) == "ok"
+    reply = api.get(path)
+    assert (reply.status, reply.body) == (200, "ok")
+    assert reply.headers["content-type"] == "text/plain; charset=utf-8"
+    lines = str(api.get(path, verbose="").expect(200)).splitlines()
+    assert (lines[0], lines[-1]) == ("[+]ping ok", f"{path[1:]} check passed")
+    assert api.get(f"{path}/ping").expect(200) == "ok"
+    assert "404 page not found" in str(api.get(f"{path}/nosuch").body)
+    lines = str(api.get(f"{path}?verbose&exclude=ping&exclude=nosuch").body).splitlines()
+    assert lines[0] == "[+]ping excluded: ok"
+    assert lines[-2:] == [
+        'warn: some health checks cannot be excluded: no matches for "nosuch"',
+        f"{path[1:]} check passed",
+    ]
 
 
 def test_openapi_describes_every_kind(api: Api) -> None:
@@ -220,18 +237,6 @@ def test_old_openapi_is_a_message_that_clients_can_read(api: Api) -> None:
     assert reply.headers["content-type"] == OPENAPI_V2.replace("@", ".")
     assert str(reply.body).startswith("\n\x032.0")
     assert api.get("/openapi/v2").expect(200)["swagger"] == "2.0"
-
-
-def test_reviews_allow_and_name_the_client(api: Api) -> None:
-    attributes = {"namespace": "default", "verb": "get", "resource": "pods"}
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    body = {"spec": {"resourceAttributes": attributes}}
-    review = api.create(path, body).expect(201)
-    assert review["status"]["allowed"] is True
-    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-    review = api.create(path, {}).expect(201)
-    assert "system:masters" in review["status"]["userInfo"]["groups"]
-    assert api.get(path).status == 405
 
 
 def test_definitions_are_a_kind_like_others(api: Api, widgets: Definition) -> None:

@@ -5,56 +5,20 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from kthena.local.apiserver.logs import LogOptions
 from kthena.machinery.objects import Object
 from support.apiserver import CORE, SCALE, Api, Definition, Server, embedded_api, pod
+from support.kubectl import Kubectl, runner
 
 pytestmark = [
     pytest.mark.kubectl,
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on the PATH"),
 ]
-
-
-class Run(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Kubectl = Callable[..., Run]
-
-
-def runner(kubeconfig: Path, namespace: str, scratch: Path) -> Kubectl:
-    """Runs kubectl with its caches in a folder of the test."""
-
-    def run(*arguments: str, stdin: str | None = None, timeout: float = 60) -> Run:
-        environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(scratch)}
-        done = subprocess.run(
-            ["kubectl", "-n", namespace, *arguments],
-            env=environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        return Run(done.returncode, done.stdout, done.stderr)
-
-    return run
-
-
-@pytest.fixture
-def kubectl(server: Server, namespace: str, tmp_path: Path) -> Kubectl:
-    assert server.kubeconfig is not None
-    return runner(server.kubeconfig, namespace, tmp_path)
 
 
 MANIFEST = """
@@ -356,15 +320,6 @@ def test_questions_about_the_server(kubectl: Kubectl) -> None:
     assert "apps/v1" in kubectl("api-versions").out
     assert "Server Version" in kubectl("version").out
     assert kubectl("get", "--raw", "/readyz").out == "ok"
-
-
-def test_server_side_apply_says_what_is_missing(embedded_apiserver: Server, tmp_path: Path) -> None:
-    assert embedded_apiserver.kubeconfig is not None
-    kubectl = runner(embedded_apiserver.kubeconfig, "default", tmp_path)
-    refused = kubectl("apply", "--server-side", "-f", "-", stdin=MANIFEST)
-    assert refused.code == 1
-    assert "server-side apply" in refused.err
-    assert "use client-side apply" in refused.err
 
 
 class Node:

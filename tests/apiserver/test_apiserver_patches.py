@@ -5,7 +5,6 @@ import threading
 import pytest
 
 from support.apiserver import (
-    APPLY,
     CORE,
     JSON,
     JSON_PATCH,
@@ -131,15 +130,6 @@ def test_other_media_types_are_unsupported(api: Api, item: str) -> None:
     for kind in (JSON, "text/plain", "application/strategic-merge-patch+yaml"):
         reply = api.patch(item, {}, kind)
         assert (reply.status, reply.reason) == (415, "UnsupportedMediaType")
-
-
-def test_server_side_apply_is_refused_with_a_hint(embedded_apiserver: Server, unique: str) -> None:
-    api = Api(embedded_apiserver)
-    path = f"{CORE}/namespaces/default/configmaps/{unique}"
-    reply = api.patch(path, config_map(unique), APPLY, fieldManager="me")
-    assert (reply.status, reply.reason) == (415, "UnsupportedMediaType")
-    assert "server-side apply" in reply.message
-    api.close()
 
 
 def test_patch_of_what_does_not_exist(api: Api, item: str) -> None:

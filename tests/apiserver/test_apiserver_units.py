@@ -18,7 +18,7 @@ from kthena.local.apiserver.core import Core
 from kthena.local.apiserver.customresources.naming import accept_names
 from kthena.local.apiserver.deletion import is_finished, plan_deletion
 from kthena.local.apiserver.gotypes import decoder_for
-from kthena.local.apiserver.kinds import Step
+from kthena.local.apiserver.kinds import Asker, Step
 from kthena.local.apiserver.mediatypes import APPLY_PATCH
 from kthena.local.apiserver.negotiation import parse_accept
 from kthena.local.apiserver.options import DeleteOptions, Query, parse_write_options
@@ -416,4 +416,5 @@ def test_a_server_without_its_socket_has_all_kinds() -> None:
     assert {"pods", "customresourcedefinitions.apiextensions.k8s.io", reviews} <= set(kinds)
     answer = kinds[reviews].create
     assert answer is not None
-    assert answer({"spec": {}})["status"] == {"allowed": True}
+    question = {"spec": {"resourceAttributes": {"verb": "get"}}}
+    assert answer(question, Asker({}, ""))["status"] == {"allowed": True}

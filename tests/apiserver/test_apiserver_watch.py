@@ -1,6 +1,7 @@
 """Watches: what a client sees, from where, and how a stream ends."""
 
 import asyncio
+import itertools
 import threading
 import time
 from typing import Any
@@ -15,6 +16,7 @@ from kthena.local.apiserver.watch import MAX_QUEUE_BYTES, Selection, WatchHub
 from kthena.machinery.selectors import parse_field_selector, parse_label_selector
 from support.apiserver import (
     CORE,
+    JSON_PATCH,
     METADATA,
     TABLE,
     Api,
@@ -219,12 +221,17 @@ def test_future_version_waits_or_fails_but_shows_nothing_old(
         ({"labelSelector": "a in"}, 400),
         ({"sendInitialEvents": "true"}, 422),
         ({"resourceVersionMatch": "NotOlderThan"}, 422),
+        ({"resourceVersionMatch": "Exact", "resourceVersion": "1"}, 422),
+        ({"sendInitialEvents": "true", "resourceVersionMatch": "Exact"}, 422),
+        ({"continue": "abc"}, 422),
+        ({"timeoutSeconds": "x"}, 400),
+        ({"fieldSelector": "spec.x=y"}, 400),
     ],
 )
 def test_wrong_options_are_refused_before_the_stream(
     api: Api, maps: str, query: dict[str, str], status: int
 ) -> None:
-    assert api.get(maps, watch="true", timeoutSeconds=2, **query).status == status
+    assert api.get(maps, watch="true", **{"timeoutSeconds": "2", **query}).status == status
 
 
 def test_events_as_metadata(api: Api, maps: str) -> None:
@@ -256,6 +263,93 @@ def test_custom_resources_are_watched(api: Api, widgets: Definition, namespace: 
     with api.watch(path, resourceVersion=version_of(api, path)) as watch:
         made = api.create(path, widgets.object("w")).expect(201)
         assert watch.next().object == made
+
+
+@pytest.mark.parametrize(
+    ("patch", "ends"),
+    [
+        ([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}], False),
+        ([{"op": "add", "path": "/spec/names/categories", "value": ["all"]}], True),
+        ([{"op": "add", "path": "/spec/versions/0/additionalPrinterColumns",
+           "value": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]}], True),
+    ],
+)  # fmt: skip
+def test_watches_end_soon_after_a_change_of_their_definition(
+    api: Api, widgets: Definition, namespace: str, patch: Any, ends: bool
+) -> None:
+    path = widgets.collection(namespace)
+    # A real server takes a moment for the first object of a definition.
+    made = api.create(path, widgets.object("w")).expect(201)
+    with api.watch(path, timeoutSeconds="2") as watch:
+        assert watch.next().object == made
+        api.patch(widgets.path, patch, JSON_PATCH).expect(200)
+        started = time.monotonic()
+        # The end comes without a word.
+        assert watch.rest() == []
+        took = time.monotonic() - started
+    assert (0.5 < took < 1.7) == ends
+
+
+def test_watch_begun_after_a_change_of_its_definition_goes_on(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = widgets.collection(namespace)
+    change = [{"op": "add", "path": "/spec/names/categories", "value": ["all"]}]
+    api.patch(widgets.path, change, JSON_PATCH).expect(200)
+    eventually(lambda: api.get(widgets.path).body["status"]["acceptedNames"].get("categories"))
+    # A real server reads its objects anew, and asks for patience meanwhile.
+    eventually(lambda: api.get(path).status == 200)
+    with api.watch(path, resourceVersion=version_of(api, path)) as watch:
+        time.sleep(1.5)
+        api.create(path, widgets.object("w")).expect(201)
+        assert watch.next().name == "w"
+
+
+def test_watch_of_everything_at_once_and_in_order(api: Api, maps: str) -> None:
+    """Selectors see what moves between them; a watch without one sees each step once."""
+    version = version_of(api, maps)
+    selectors = ["", "on=yes", "on!=yes", "on", "!on", "on in (yes,no)"]
+    watches = [api.watch(maps, resourceVersion=version, labelSelector=each) for each in selectors]
+    api.create(maps, config_map("a")).expect(201)
+    for labels in ({"on": "yes"}, {"on": "no"}, {"on": None}):
+        api.patch(f"{maps}/a", {"metadata": {"labels": labels}}).expect(200)
+    api.delete(f"{maps}/a").expect(200)
+    api.create(maps, config_map("last", labels={"on": "yes"})).expect(201)
+    api.create(maps, config_map("final")).expect(201)
+    seen = []
+    for watch in watches:
+        with watch:
+            # Each selector lets one of the two last ones through.
+            events = itertools.takewhile(lambda e: e.name == "a", watch)
+            seen.append([event.type for event in events])
+    assert seen == [
+        ["ADDED", "MODIFIED", "MODIFIED", "MODIFIED", "DELETED"],
+        ["ADDED", "DELETED"],
+        ["ADDED", "DELETED", "ADDED", "MODIFIED", "DELETED"],
+        ["ADDED", "MODIFIED", "DELETED"],
+        ["ADDED", "DELETED", "ADDED", "DELETED"],
+        ["ADDED", "MODIFIED", "DELETED"],
+    ]
+
+
+def test_initial_events_of_a_selector_end_with_a_mark_too(api: Api, maps: str) -> None:
+    api.create(maps, config_map("a", labels={"on": "yes"})).expect(201)
+    api.create(maps, config_map("b", labels={"on": "no"})).expect(201)
+    query = {
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+        "allowWatchBookmarks": "true",
+        "labelSelector": "on=yes",
+    }
+    with api.watch(maps, accept=METADATA, **query) as watch:
+        added, mark = watch.take(2)
+        assert (added.type, added.name) == ("ADDED", "a")
+        assert mark.type == "BOOKMARK"
+        assert set(mark.object) == {"kind", "apiVersion", "metadata"}
+        assert mark.object["kind"] == "PartialObjectMetadata"
+        api.patch(f"{maps}/b", {"metadata": {"labels": {"on": "yes"}}}).expect(200)
+        entered = watch.next()
+        assert (entered.type, entered.name) == ("ADDED", "b")
 
 
 def test_many_watchers_see_the_same(api: Api, maps: str) -> None:

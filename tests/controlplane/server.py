@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+CONTROLLERS = ("garbage-collector", "namespace", "deployment", "replicaset")
+
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1
@@ -37,20 +39,25 @@ class RealControlPlane:
 
 
 @contextlib.contextmanager
-def running(programs: Path) -> Iterator[RealControlPlane]:
+def running(
+    programs: Path, controllers: Sequence[str] = CONTROLLERS
+) -> Iterator[RealControlPlane]:
     """A control plane from the programs in the folder; everything is stopped on the way out."""
     with tempfile.TemporaryDirectory(prefix="kthena-controlplane-") as scratch:
         folder = Path(scratch)
         processes: list[subprocess.Popen[bytes]] = []
         try:
-            yield _start(programs, folder, processes)
+            yield _start(programs, folder, controllers, processes)
         finally:
             for process in reversed(processes):
                 _stop(process)
 
 
 def _start(
-    programs: Path, folder: Path, processes: list[subprocess.Popen[bytes]]
+    programs: Path,
+    folder: Path,
+    controllers: Sequence[str],
+    processes: list[subprocess.Popen[bytes]],
 ) -> RealControlPlane:
     client_port, peer_port, api_port = _free_ports(3)
     token = secrets.token_urlsafe(24)
@@ -74,7 +81,7 @@ def _start(
     _wait_ready(api_port, processes, folder)
     plane.kubeconfig.write_text(_kubeconfig(plane))
     plane.kubeconfig.chmod(0o600)
-    command = _controller_manager(programs, folder)
+    command = _controller_manager(programs, folder, controllers)
     processes.append(_spawn(command, folder / "kube-controller-manager.log"))
     return plane
 
@@ -100,14 +107,15 @@ def _apiserver(programs: Path, folder: Path, client_port: int, api_port: int) ->
         "--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24",
         # Pods of tests name no service account, and no controller here makes one.
         "--disable-admission-plugins=ServiceAccount", "--allow-privileged",
+        # As OpenShift has it: who makes a child that blocks its owner's deletion needs a right to.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
         f"--audit-policy-file={folder / 'audit-policy.yaml'}",
         f"--audit-log-path={folder / 'audit.log'}", "--audit-log-mode=batch",
         "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
     ]  # fmt: skip
 
 
-def _controller_manager(programs: Path, folder: Path) -> list[str]:
-    controllers = ("garbage-collector", "namespace", "deployment", "replicaset")
+def _controller_manager(programs: Path, folder: Path, controllers: Sequence[str]) -> list[str]:
     return [
         str(programs / "kube-controller-manager"), f"--kubeconfig={folder / 'kubeconfig'}",
         f"--controllers={','.join(f'{name}-controller' for name in controllers)}",

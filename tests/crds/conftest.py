@@ -24,7 +24,7 @@ def substrate(request: pytest.FixtureRequest) -> Iterator[Substrate]:
     """Each server in turn; the fixture `<name>_client` gives the client of one."""
     client: RestClient = request.getfixturevalue(f"{request.param}_client")
     with groups_kept(client, {kind.group for kind in KINDS}):
-        yield Substrate(request.param, client, applies=request.param == "real")
+        yield Substrate(request.param, client)
     client.close()
 
 

@@ -74,12 +74,8 @@ def test_every_manifest_is_admitted_unchanged_and_a_second_apply_changes_nothing
             path = f"{collection.path}/{name}"
 
             query = {"fieldManager": "test", "fieldValidation": "Strict"}
-            if collection.substrate.applies:
-                first = collection.client.patch(path, named, "apply", **query)
-                again = collection.client.patch(path, named, "apply", **query)
-            else:
-                first = collection.client.create(collection.path, named, **query)
-                again = collection.client.patch(path, named, "merge", **query)
+            first = collection.client.patch(path, named, "apply", **query)
+            again = collection.client.patch(path, named, "apply", **query)
             assert first.status == 201, f"{file}: {first.text}"
             assert again.status == 200, f"{file}: {again.text}"
 

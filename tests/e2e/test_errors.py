@@ -14,6 +14,8 @@ QUICKSTART = REPOSITORY / "examples" / "quickstart"
 SERVING = (QUICKSTART / "modelserving.yaml").read_text()
 SERVER = (QUICKSTART / "modelserver.yaml").read_text()
 ROUTE = (QUICKSTART / "modelroute.yaml").read_text()
+IDLE = SERVING.replace("replicas: 2", "replicas: 0")
+"""Ready at once, and nothing has to be started for it."""
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,12 @@ def manifests(folder: Path, **texts: str) -> str:
     for name, text in texts.items():
         (folder / f"{name}.yaml").write_text(text)
     return str(folder)
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> str:
+    """A folder for clusters of which it does not matter what runs on them."""
+    return manifests(tmp_path / "idle", serving=IDLE)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +263,8 @@ def test_data_directories_that_cannot_be_used(space: Workspace, tmp_path: Path) 
     assert "--data-dir" in done.stderr.splitlines()[1]
 
 
-def test_a_data_directory_that_another_uses(space: Workspace, tmp_path: Path) -> None:
-    up = space.up("-k", str(QUICKSTART), "--data-dir", str(tmp_path / "data"))
+def test_a_data_directory_that_another_uses(space: Workspace, tmp_path: Path, idle: str) -> None:
+    up = space.up("-f", idle, "--data-dir", str(tmp_path / "data"))
     done = space.run("node", "--kubeconfig", up.kubeconfig, "--data-dir",
                      str(tmp_path / "data" / "node"))  # fmt: skip
     assert done.returncode == 1
@@ -264,8 +272,8 @@ def test_a_data_directory_that_another_uses(space: Workspace, tmp_path: Path) ->
     assert str(tmp_path / "data" / "node") in done.stderr
 
 
-def test_a_node_leaves_no_directory_behind(space: Workspace) -> None:
-    up = space.up("-k", str(QUICKSTART))
+def test_a_node_leaves_no_directory_behind(space: Workspace, idle: str) -> None:
+    up = space.up("-f", idle)
     before = {path.name for path in (space.folder / "tmp").iterdir()}
     node = space.start("node", "--kubeconfig", up.kubeconfig, "--name", "second")
     until("the node is ready", lambda: "node is ready" in space.log_of(node), report=space.logs)
@@ -275,19 +283,19 @@ def test_a_node_leaves_no_directory_behind(space: Workspace) -> None:
 
 
 def test_a_second_cluster_on_a_data_directory_leaves_the_first_alone(
-    space: Workspace, tmp_path: Path
+    space: Workspace, tmp_path: Path, idle: str
 ) -> None:
     folder = str(tmp_path / "data")
-    up = space.up("-k", str(QUICKSTART), "--data-dir", folder)
-    done = space.run("up", "-k", str(QUICKSTART), "--port", "0", "--data-dir", folder, "--", "true")
+    up = space.up("-f", idle, "--data-dir", folder)
+    done = space.run("up", "-f", idle, "--port", "0", "--data-dir", folder, "--", "true")
     assert done.returncode == 1
     assert folder in done.stderr.splitlines()[0]
     assert up.get("modelserving", "qwen3")
 
 
-def test_commands_find_the_cluster_that_stays(space: Workspace) -> None:
-    up = space.up("-k", str(QUICKSTART))
-    other = ["up", "-k", str(QUICKSTART), "--port", "0", "--", "sh", "-c"]
+def test_commands_find_the_cluster_that_stays(space: Workspace, idle: str) -> None:
+    up = space.up("-f", idle)
+    other = ["up", "-f", idle, "--port", "0", "--", "sh", "-c"]
     script = "env -u KUBECONFIG kthena get mss -o name"
     done = space.run(*other, script)
     assert done.returncode == 0, done.stderr
@@ -298,19 +306,19 @@ def test_commands_find_the_cluster_that_stays(space: Workspace) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_every_signal_ends_in_order(space: Workspace, number: signal.Signals) -> None:
-    up = space.up("-k", str(QUICKSTART))
+def test_every_signal_ends_in_order(space: Workspace, idle: str, number: signal.Signals) -> None:
+    up = space.up("-f", idle)
     up.process.send_signal(number)
     assert up.process.wait(20) == 0
     space.until_nothing_left()
     assert not list((space.folder / "tmp").iterdir())
 
 
-def test_what_a_killed_cluster_left_is_swept(space: Workspace) -> None:
-    up = space.up("-k", str(QUICKSTART))
+def test_what_a_killed_cluster_left_is_swept(space: Workspace, idle: str) -> None:
+    up = space.up("-f", idle)
     up.process.kill()
     up.process.wait()
     assert list((space.folder / "tmp").iterdir())
-    done = space.run("up", "-k", str(QUICKSTART), "--port", "0", "--", "true")
+    done = space.run("up", "-f", idle, "--port", "0", "--", "true")
     assert done.returncode == 0, done.stderr
     assert not list((space.folder / "tmp").iterdir())

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,9 +36,10 @@ def cluster(request: pytest.FixtureRequest, space: Workspace) -> Iterator[Planes
         yield found
 
 
-def sample(**spec: Any) -> dict[str, Any]:
+def sample(name: str = "sample", **spec: Any) -> dict[str, Any]:
     path = require_corpus() / "modelserving" / "sample.yaml"
     obj = load_documents(path.read_text(), str(path))[0].object
+    obj["metadata"]["name"] = name
     obj["spec"].update(spec)
     obj["spec"]["template"]["restartGracePeriodSeconds"] = 0
     return obj
@@ -54,15 +56,15 @@ def all_ready(cluster: Planes, names: list[str]) -> bool:
     )
 
 
-def status_of(cluster: Planes) -> dict[str, Any]:
-    serving = cluster.client.get(cluster.path(SERVING, "modelservings", "sample")).body
+def status_of(cluster: Planes, name: str = "sample") -> dict[str, Any]:
+    serving = cluster.client.get(cluster.path(SERVING, "modelservings", name)).body
     status: dict[str, Any] = serving.get("status") or {}
     current = status.get("observedGeneration") == serving["metadata"]["generation"]
     return status if current else {}
 
 
-def is_available(cluster: Planes, groups: int = 1) -> bool:
-    status = status_of(cluster)
+def is_available(cluster: Planes, name: str = "sample", groups: int = 1) -> bool:
+    status = status_of(cluster, name)
     conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
     return (
         status.get("availableReplicas") == groups == status.get("replicas")
@@ -71,10 +73,13 @@ def is_available(cluster: Planes, groups: int = 1) -> bool:
 
 
 def wait_ready(cluster: Planes, names: list[str] = EXPECTED) -> None:
-    groups = len({name.rsplit("-", 3)[0] for name in names})
+    groups = Counter(group.rsplit("-", 1)[0] for group in {n.rsplit("-", 3)[0] for n in names})
     until(
         "every pod is ready",
-        lambda: all_ready(cluster, names) and is_available(cluster, groups),
+        lambda: (
+            all_ready(cluster, names)
+            and all(is_available(cluster, name, count) for name, count in groups.items())
+        ),
         report=cluster.report,
     )
 
@@ -137,41 +142,41 @@ def test_pods_names_labels_variables_and_services(cluster: Planes) -> None:
         }
 
 
-@pytest.mark.parametrize(
-    ("policy", "renewed"),
-    [
-        ("ServingGroupRecreate", set(EXPECTED)),
-        ("RoleRecreate", {name for name in EXPECTED if "prefill" in name}),
-        ("None", {f"{GROUP}-prefill-0-2"}),
-    ],
-)
-def test_healing_follows_the_policy_with_the_controller_killed(
-    cluster: Planes, policy: str, renewed: set[str]
-) -> None:
+RENEWED = {"ServingGroupRecreate": "", "RoleRecreate": "prefill", "None": "prefill-0-2"}
+"""What the names of pods have that return with `prefill-0-2`, by policy."""
+
+
+def test_healing_follows_the_policy_with_the_controller_killed(cluster: Planes) -> None:
+    """Three ModelServings, one for each policy."""
     cluster.node()
     manager = cluster.controller_manager()
-    cluster.create(SERVING, "modelservings", sample(recoveryPolicy=policy))
-    wait_ready(cluster)
+    names, renewed = [], set()
+    for number, (policy, part) in enumerate(RENEWED.items()):
+        cluster.create(SERVING, "modelservings", sample(f"s{number}", recoveryPolicy=policy))
+        own = [name.replace("sample", f"s{number}") for name in EXPECTED]
+        names += own
+        renewed |= {name for name in own if part in name}
+    lost = [name for name in names if name.endswith("prefill-0-2")]
+    wait_ready(cluster, names)
     before = uids(cluster)
 
     # A pod is deleted while no controller is there; the next one heals what it finds.
     cluster.kill_controller(manager)
-    pod = f"{GROUP}-prefill-0-2"
-    cluster.client.delete(cluster.path("/api/v1", "pods", pod))
-    until("the pod is gone", lambda: pod not in uids(cluster), report=cluster.report)
+    for pod in lost:
+        cluster.client.delete(cluster.path("/api/v1", "pods", pod))
+    until("the pods are gone", lambda: not set(lost) & uids(cluster).keys(), report=cluster.report)
     manager = cluster.controller_manager()
-    until("the pod is back", lambda: before[pod] != uids(cluster).get(pod, before[pod]),
-          report=cluster.report)  # fmt: skip
-    wait_ready(cluster)
+    until("the pods are back", lambda: set(lost) <= uids(cluster).keys(), report=cluster.report)
+    wait_ready(cluster, names)
     after = uids(cluster)
-    assert {name for name in EXPECTED if before[name] != after[name]} == renewed
+    assert {name for name in names if before[name] != after[name]} == renewed
 
     # The pods of the whole group are deleted.
-    for name in EXPECTED:
+    for name in names:
         cluster.client.delete(cluster.path("/api/v1", "pods", name))
     until("all are renewed", lambda: not set(after.values()) & set(uids(cluster).values()),
           report=cluster.report)  # fmt: skip
-    wait_ready(cluster)
+    wait_ready(cluster, names)
 
 
 def test_a_killed_process_heals(cluster: Planes) -> None:

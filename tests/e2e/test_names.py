@@ -57,12 +57,11 @@ def test_entry_address_and_services_resolve_in_a_worker(space: Workspace, tmp_pa
     entry = "names-0-worker-0-0"
 
     def lines() -> list[str]:
-        printed = space.run("logs", "names-0-worker-0-1", "-n", "team").stdout.splitlines()
+        printed = up.log("names-0-worker-0-1", "team").splitlines()
         return printed if len(printed) == 5 else []
 
     printed = until("five names", lines, report=space.logs)
-    status = space.run("get", "pod", entry, "-n", "team", "-o", "json")
-    address = json.loads(status.stdout)["status"]["podIP"]
+    address = up.get("pod", entry, "team")["status"]["podIP"]
     assert printed == [
         f"{name} {address}"
         for name in (
@@ -73,7 +72,7 @@ def test_entry_address_and_services_resolve_in_a_worker(space: Workspace, tmp_pa
             "front.team.svc",
         )
     ]
-    node = json.loads(space.run("get", "nodes", "-o", "json").stdout)["items"][0]
+    (node,) = up.read("/api/v1/nodes")["items"]
     ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
     if "no private mounts" in ready.get("message", ""):
         pytest.skip(ready["message"])
@@ -97,12 +96,11 @@ def test_entry_address_resolves_at_the_first_start_of_every_pod(
     names = [f"names-{group}-worker-0-{index}" for group in range(3) for index in range(2)]
 
     def pods() -> list[dict[str, Any]]:
-        listed = space.run("get", "pods", "-n", "team", "-o", "json").stdout
-        found = json.loads(listed)["items"] if listed else []
+        found: list[dict[str, Any]] = up.read("/api/v1/namespaces/team/pods")["items"]
         return found if len(found) == len(names) else []
 
     def logs() -> list[str]:
-        return [space.run("logs", name, "-n", "team").stdout.strip() for name in names]
+        return [up.log(name, "team").strip() for name in names]
 
     until("every pod has looked", lambda: all(logs()), report=space.logs)
     addresses = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods()}

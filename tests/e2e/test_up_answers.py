@@ -25,21 +25,28 @@ def test_the_quickstart_prints_an_answer_and_three_ready_resources(space: Worksp
         assert row[header.index("READY")] == "True", tables
 
 
-def test_the_command_gets_its_place_in_the_world_and_its_status_is_ours(space: Workspace) -> None:
+def test_the_command_gets_its_place_in_the_world_and_its_status_is_ours(
+    space: Workspace, tmp_path: Path
+) -> None:
+    serving = tmp_path / "modelserving.yaml"
+    text = (Path(QUICKSTART) / "modelserving.yaml").read_text()
+    serving.write_text(text.replace("replicas: 2", "replicas: 0"))
     script = 'test -s "$KUBECONFIG" && echo "$KTHENA_ROUTER_URL" && exit 7'
-    done = space.run("up", "-k", QUICKSTART, "--port", "0", "--", "sh", "-c", script)
+    done = space.run("up", "-f", str(serving), "--port", "0", "--", "sh", "-c", script)
     assert done.returncode == 7
     assert done.stdout.startswith("http://127.0.0.1:")
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("stream", [(), ("--stream",)], ids=["whole", "stream"])
-def test_mock_deployments_of_the_corpus_answer(space: Workspace, stream: tuple[str, ...]) -> None:
+def test_mock_deployments_of_the_corpus_answer(space: Workspace) -> None:
     manifest = require_corpus() / "networking" / "LLM-Mock.yaml"
-    command = ("kthena", "chat", "Llama-3.1", "hello", *stream)
-    done = space.run("up", "-f", str(manifest), "--port", "0", "--", *command)
+    ask = "kthena chat Llama-3.1 hello"
+    script = f"{ask} && echo --- && {ask} --stream"
+    done = space.run("up", "-f", str(manifest), "--port", "0", "--", "sh", "-c", script)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(done.stdout.split()) > 3
+    whole, streamed = done.stdout.split("---\n")
+    assert len(whole.split()) > 3
+    assert streamed == whole
 
 
 @pytest.mark.corpus

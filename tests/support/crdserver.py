@@ -22,11 +22,10 @@ _WAIT_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Substrate:
-    """A server that serves CRDs, and whether it knows server-side apply."""
+    """A server that serves CRDs."""
 
     name: str
     client: RestClient
-    applies: bool = True
 
 
 @dataclass
@@ -212,8 +211,7 @@ def lifecycle(collection: Collection, name: str, *, scale: bool) -> Iterator[tup
         "kind": collection.crd["spec"]["names"]["kind"],
         "metadata": {"name": name, "annotations": {"applied": "yes"}},
     }
-    if collection.substrate.applies:
-        yield "apply", client.patch(path, applied, "apply", fieldManager="test")
+    yield "apply", client.patch(path, applied, "apply", fieldManager="test")
     if scale:
         replicas = client.get(f"{path}/scale").body["spec"].get("replicas", 0)
         smaller = {"spec": {"replicas": max(replicas - 1, 0)}}

@@ -1,11 +1,12 @@
 """The OpenAPI schemas of Kubernetes' built-in kinds, and the structural schemas made of them.
 
 `data/kubernetes-openapi.json` is written by `tools/gen_podspec.py` from a kube-apiserver. Components
-are as that server publishes them, without descriptions: references, zero-value defaults and merge
-keys included. A CRD needs another form (`structural`): no references, no enumerations, and only the
+are as that server publishes them: references, zero-value defaults and merge keys included. Their
+descriptions are in a file of their own, as only documents need them. A CRD needs another form (`structural`): no references, no enumerations, and only the
 defaults that a field declares, as controller-gen writes a PodSpec into Kthena's CRDs.
 """
 
+import gzip
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
@@ -86,9 +87,40 @@ def load_components() -> Mapping[str, dict[str, Any]]:
     return _load()["schemas"]
 
 
+@cache
+def _descriptions() -> Mapping[str, Mapping[str, str]]:
+    source = Path(__file__).with_name("data") / "kubernetes-descriptions.json.gz"
+    text = gzip.decompress(source.read_bytes())
+    return msgspec.json.decode(text, type=dict[str, dict[str, str]])
+
+
+def described_component(name: str) -> dict[str, Any]:
+    """A component schema with the descriptions that the server publishes.
+
+    The result may be changed at its top; what is below is shared.
+
+    Raises:
+        KeyError: the file does not hold it.
+    """
+    component, texts = dict(load_components()[name]), _descriptions().get(name, {})
+    if "" in texts:
+        component["description"] = texts[""]
+    if "properties" in component:
+        component["properties"] = {
+            key: {"description": texts[key], **value} if key in texts else value
+            for key, value in component["properties"].items()
+        }
+    return component
+
+
+def component_name(group: str, version: str, kind: str) -> str | None:
+    """The name of the component schema of a kind, or None for one that the file does not hold."""
+    return _names_by_kind().get((group, version, kind))
+
+
 def component_for(group: str, version: str, kind: str) -> dict[str, Any] | None:
     """The component schema of a kind, or None for one that the file does not hold."""
-    name = _names_by_kind().get((group, version, kind))
+    name = component_name(group, version, kind)
     return None if name is None else load_components()[name]
 
 

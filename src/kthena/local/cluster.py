@@ -9,7 +9,6 @@ process of a pod is left.
 """
 
 import asyncio
-import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -29,7 +28,7 @@ from kthena.api.kubernetes import (
 )
 from kthena.kube.client import ClientConfig, KubeClient
 from kthena.kube.clock import SystemClock
-from kthena.kube.errors import AlreadyExists
+from kthena.kube.errors import AlreadyExists, ApiError
 from kthena.kube.informer import Informer, InformerConfig, drop_managed_fields
 from kthena.kube.program import Parts, Program
 from kthena.kube.readiness import ComponentState
@@ -41,6 +40,8 @@ from kthena.local.node.claims import claim_directory
 from kthena.local.node.config import NodeConfig
 from kthena.local.node.images import Entry
 from kthena.local.node.node import Node
+from kthena.local.resumption import disown_statuses
+from kthena.machinery.objects import Object, metadata_of, name_of
 from kthena.networking.program import NetworkingProgram
 from kthena.router.app import Router
 from kthena.router.config import AccessLogConfig, RouterConfig
@@ -59,7 +60,8 @@ _STOP_S: Final = 15.0
 class LocalConfig:
     """How a local cluster runs.
 
-    Everything that it keeps lies in `data_dir`. Port 0 means any free one. `image_map` are the
+    Everything that it keeps lies in `data_dir`; objects of the API are in it as well when it
+    `keeps_objects`, and the next cluster on the directory goes on with them. Port 0 means any free one. `image_map` are the
     user's entries; `time_scale` shortens the delays of manifests (10: ten times as short).
     """
 
@@ -67,6 +69,7 @@ class LocalConfig:
     router_host: str = "127.0.0.1"
     router_port: int = 8080
     api_port: int = 0
+    keeps_objects: bool = False
     image_map: tuple[Entry, ...] = ()
     time_scale: float = 1.0
     access_log: bool = False
@@ -88,15 +91,15 @@ class LocalCluster:
         self.router_url = ""
         self._clock = SystemClock()
         self._stack = AsyncExitStack()
-        self._api = ApiServer(ApiServerConfig(port=config.api_port))
+        self._api: ApiServer | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._networking: NetworkingProgram | None = None
         self._workload: WorkloadProgram | None = None
 
     @property
     def api_url(self) -> str:
-        """The API server's address."""
-        return self._api.url
+        """The API server's address; empty before the start."""
+        return self._api.url if self._api is not None else ""
 
     async def __aenter__(self) -> Self:
         """Start every part; requests are answered from here on.
@@ -104,6 +107,7 @@ class LocalCluster:
         Raises:
             ListenError: the router's port is taken.
             ClaimError: another cluster uses the data directory.
+            StorageError: the objects in the data directory cannot be read or kept.
             OSError: the data directory cannot be used.
         """
         async with AsyncExitStack() as stack:
@@ -139,20 +143,36 @@ class LocalCluster:
     async def _start(self, stack: AsyncExitStack) -> None:
         # Before anything is written: what is there may be what another cluster runs on.
         stack.enter_context(claim_directory(self.config.data_dir))
-        await self._api.start()
-        stack.push_async_callback(self._api.stop)
-        self._write_kubeconfig()
-        await self._install_crds()
-        await stack.enter_async_context(self._running_node())
+        api = await stack.enter_async_context(self._running_api())
+        self._write_kubeconfig(api)
+        await self._prepare_objects()
+        await stack.enter_async_context(self._running_node(api))
         await stack.enter_async_context(self._running_controllers())
         await stack.enter_async_context(self._running_router())
 
-    def _write_kubeconfig(self) -> None:
+    @asynccontextmanager
+    async def _running_api(self) -> AsyncIterator[ApiServer]:
+        objects = self.config.data_dir / "apiserver" if self.config.keeps_objects else None
+        api = self._api = ApiServer(ApiServerConfig(port=self.config.api_port, data_dir=objects))
+        try:
+            await api.start()
+            self._tasks["API server"] = asyncio.create_task(api.wait_failed())
+            yield api
+        except ApiError as exc:
+            # Its clients learn of a failure first, and know less of it.
+            raise (api.failure or exc) from exc
+        finally:
+            if (watched := self._tasks.pop("API server", None)) is not None:
+                watched.cancel()
+                await asyncio.wait([watched])
+            await api.stop()
+
+    def _write_kubeconfig(self, api: ApiServer) -> None:
         """The file holds the token: nobody else may read it, not even for a moment."""
         self.kubeconfig.unlink(missing_ok=True)
         descriptor = os.open(self.kubeconfig, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump(self._api.kubeconfig(), file, indent=2)
+            json.dump(api.kubeconfig(), file, indent=2)
 
     @asynccontextmanager
     async def _client(self, manager: str) -> AsyncIterator[KubeClient]:
@@ -160,14 +180,23 @@ class LocalCluster:
         async with KubeClient.connect(config) as client:
             yield client
 
-    async def _install_crds(self) -> None:
+    async def _prepare_objects(self) -> None:
+        """Install the CRDs of this release, also over those that an earlier one has left.
+
+        Statuses of an earlier run are no longer true.
+        """
         async with self._client("kthena-local") as client:
             for crd in published_crds():
-                with contextlib.suppress(AlreadyExists):
+                try:
                     await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+                except AlreadyExists:
+                    found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name_of(crd))
+                    await client.update(CUSTOM_RESOURCE_DEFINITIONS, _replaced(found, crd))
+            if self.config.keeps_objects:
+                await disown_statuses(client, NODE_NAME, self._clock.now())
 
     @asynccontextmanager
-    async def _running_node(self) -> AsyncIterator[None]:
+    async def _running_node(self, api: ApiServer) -> AsyncIterator[None]:
         async with self._client("kthena-node") as client:
             node = Node(
                 client,
@@ -179,7 +208,7 @@ class LocalCluster:
                 ),
                 self._clock,
             )
-            self._api.register_log_source(NODE_NAME, node)
+            api.register_log_source(NODE_NAME, node)
             async with self._running("node", node.run, node.stop) as task:
                 await _wait_or_fail(node.ready, task)
                 yield
@@ -239,6 +268,13 @@ class LocalCluster:
                     yield
             finally:
                 await router.close(0)
+
+
+def _replaced(found: Object, crd: Object) -> Object:
+    """What is there, with the spec and the annotations of this release."""
+    meta = metadata_of(found)
+    annotations = {**(meta.get("annotations") or {}), **(metadata_of(crd).get("annotations") or {})}
+    return {**found, "metadata": {**meta, "annotations": annotations}, "spec": crd["spec"]}
 
 
 def _deployments(client: KubeClient, clock: SystemClock) -> Program:

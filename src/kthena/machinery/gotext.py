@@ -1,4 +1,4 @@
-"""Texts as Go's standard library reads and writes them: integers, quoted strings.
+"""Texts as Go's standard library reads and writes them: integers, quoted strings, JSON values.
 
 Error messages of the API server come from Go, and users compare them; these functions give the same
 verdicts and the same bytes.
@@ -6,6 +6,7 @@ verdicts and the same bytes.
 
 import re
 import unicodedata
+from typing import Any
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_INT64 = 2**63 - 1
@@ -72,3 +73,36 @@ def _escape(character: str) -> str:
 def is_print(character: str) -> bool:
     """What `unicode.IsPrint` says: letters, marks, numbers, punctuation, symbols, the plain space."""
     return character == " " or unicodedata.category(character)[0] in "LMNPS"
+
+
+def show_value(value: Any) -> str:
+    """A JSON value as `%v` shows it."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{name}:{show_value(value[name])}' for name in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(show_value, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<nil>" if value is None else str(value)
+
+
+def show_syntax(value: Any) -> str:
+    """A JSON value as `%#v` shows it."""
+    if isinstance(value, dict):
+        members = (f"{quote(name)}:{show_syntax(value[name])}" for name in sorted(value))
+        return f"map[string]interface {{}}{{{', '.join(members)}}}"
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(map(show_syntax, value))}}}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "interface {}(nil)"
+    return quote(value) if isinstance(value, str) else str(value)
+
+
+def show_type(value: Any) -> str:
+    """The type of a JSON value as `%T` shows it."""
+    if value is None:
+        return "<nil>"
+    names = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
+    return names.get(type(value), "map[string]interface {}")

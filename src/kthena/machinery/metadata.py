@@ -70,11 +70,36 @@ def validate_object_meta(obj: Object, resource: Resource, path: str = "metadata"
     ]
 
 
-def validate_object_meta_update(new: Object, old: Object, path: str = "metadata") -> ErrorList:
+def validate_any_object_meta(obj: Object, resource: Resource, path: str = "metadata") -> ErrorList:
+    """What no object may have, whatever its kind allows: the check that follows those of the kind."""
+    if errors := _check_types(obj, path):
+        return errors
+    metadata = obj.get("metadata") or {}
+    return [
+        *_validate_names(metadata, check_path_segment, path),
+        *_validate_namespace(metadata, path, namespaced=resource.namespaced),
+        *_validate_common(metadata, path),
+    ]
+
+
+def validate_any_object_meta_update(new: Object, old: Object, path: str = "metadata") -> ErrorList:
+    """What no successor of a stored object may have, whatever its kind allows."""
+    if errors := _check_types(new, path):
+        return errors
+    metadata, before = new.get("metadata") or {}, old.get("metadata") or {}
+    return [
+        *_validate_common(metadata, path),
+        *validate_metadata_change(metadata, before, path),
+    ]
+
+
+def validate_object_meta_update(
+    new: Object, old: Object, path: str = "metadata", *, repeats_changes: bool = True
+) -> ErrorList:
     """What is wrong with the metadata of `new` as the successor of the stored object `old`.
 
     A mistake stands in the list as often as the API server finds it: it checks an update once for
-    all kinds and once more for the kind. Joined texts say it once.
+    all kinds and, where it `repeats_changes`, once more for the kind. Joined texts say it once.
     """
     if errors := _check_types(new, path):
         return errors
@@ -84,7 +109,7 @@ def validate_object_meta_update(new: Object, old: Object, path: str = "metadata"
     return [
         *_validate_common(metadata, path),
         *changes,
-        *changes,
+        *(changes if repeats_changes else ()),
         *_validate_qualified_finalizers(metadata, group, child(path, "finalizers")),
     ]
 
@@ -182,6 +207,12 @@ def _validate_maps(metadata: Mapping[str, Any], path: str) -> ErrorList:
     if size > ANNOTATIONS_MAX_BYTES:
         errors.append(_too_long(below, ANNOTATIONS_MAX_BYTES))
     return errors
+
+
+def annotations_fit(annotations: Mapping[str, str]) -> bool:
+    """Whether annotations are within the size that an object may have of them."""
+    size = sum(_byte_length(key) + _byte_length(value) for key, value in annotations.items())
+    return size <= ANNOTATIONS_MAX_BYTES
 
 
 def _byte_length(text: str) -> int:

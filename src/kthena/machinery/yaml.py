@@ -12,9 +12,10 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -33,10 +34,15 @@ _DumperBase: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class YamlError(ValueError):
-    """A text that cannot be read: where and why, in one line. Lines and columns start at 1."""
+    """A text that cannot be read: where and why, in one line. Lines and columns start at 1.
 
-    def __init__(self, cause: str, source: str, line: int, column: int) -> None:
+    `go_text` is what Go's decoder says of it, which names the line of the context where there is one,
+    and the first line not at all.
+    """
+
+    def __init__(self, cause: str, source: str, line: int, column: int, go_text: str = "") -> None:
         super().__init__(f"{source}:{line}:{column}: {cause}")
+        self.go_text = go_text or f"line {line}: {cause}"
         self.cause = cause
         self.source = source
         self.line = line
@@ -68,6 +74,32 @@ def load_documents(text: str, source: str) -> list[Document]:
     if documents is None:
         documents = list(_load_yaml(text, source))
     return documents
+
+
+class Value(NamedTuple):
+    """The first document of a text, whatever it is, and the keys that repeat earlier ones of a mapping.
+
+    The last of such keys counts. Each is told with its line.
+    """
+
+    value: Any
+    repeated: Sequence[tuple[int, str]]
+
+
+def load_value(text: str, source: str) -> Value:
+    """The first document of a YAML text, as the API server reads a body.
+
+    Raises:
+        YamlError: the text is malformed, a key is no text, or a number is not finite.
+    """
+    with _errors_of(text, source):
+        builder = _Builder(source, lenient=True)
+        for event in yaml.parse(text.removeprefix("\ufeff"), Loader=_Loader):
+            if isinstance(event, yaml.DocumentEndEvent):
+                break
+            if not isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent):
+                builder.add(event)
+    return Value(builder.value, builder.repeated)
 
 
 def expand_lists(documents: Iterable[Document]) -> list[Document]:
@@ -166,7 +198,7 @@ def _finite(number: float) -> float:
 
 def _load_yaml(text: str, source: str) -> Iterator[Document]:
     builder: _Builder | None = None
-    try:
+    with _errors_of(text, source):
         for event in yaml.parse(text, Loader=_Loader):
             if isinstance(event, yaml.DocumentStartEvent):
                 builder = _Builder(source)
@@ -176,19 +208,37 @@ def _load_yaml(text: str, source: str) -> Iterator[Document]:
                 builder = None
             elif builder is not None:
                 builder.add(event)
+
+
+@contextmanager
+def _errors_of(text: str, source: str) -> Iterator[None]:
+    """Turns what the parser raises into a YamlError."""
+    try:
+        yield
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         cause = ", ".join(part for part in (error.problem, error.context) if part)
-        raise YamlError(" ".join(cause.split()), source, line, column) from None
+        text = " ".join(cause.split())
+        raise YamlError(text, source, line, column, _go_text(error)) from None
     except yaml.reader.ReaderError as error:
         # libyaml counts bytes.
         line = text.encode()[: error.position].count(b"\n") + 1
         cause = f"character U+{_code(error.character):04X} is not allowed: {error.reason}"
-        raise YamlError(cause, source, line, 1) from None
+        raise YamlError(cause, source, line, 1, str(error.reason)) from None
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
         raise YamlError("a lone surrogate is no character", source, line, 1) from None
+
+
+def _go_text(error: Any) -> str:
+    mark = error.context_mark
+    if mark is None or not mark.line:
+        mark = error.problem_mark
+    line = mark.line if mark is not None else 0
+    if line and isinstance(error, yaml.scanner.ScannerError):
+        line += 1
+    return f"line {line}: {error.problem}" if line else str(error.problem)
 
 
 def _code(character: Any) -> int:
@@ -211,6 +261,7 @@ class _Frame:
     event: Any
     has_key: bool = False
     key: str = ""
+    key_line: int = 0
     merging: bool = False
     merged: set[str] = field(default_factory=set)
     nodes: int = 1
@@ -223,9 +274,11 @@ class _Builder:
     the number of nodes that aliases have added.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, lenient: bool = False) -> None:
         self.value: Any = None
         self.line = 1
+        self.repeated: list[tuple[int, str]] = []
+        self._lenient = lenient
         self._source = source
         self._started = False
         self._frames: list[_Frame] = []
@@ -294,15 +347,22 @@ class _Builder:
             frame.value.append(value)
         elif not frame.has_key:
             frame.key, frame.has_key = self._key(value, event), True
+            frame.key_line = event.start_mark.line + 1
         elif frame.merging:
             frame.merged |= self._merge(frame.value, value, event)
             frame.has_key = frame.merging = False
         else:
             if frame.key in frame.value and frame.key not in frame.merged:
-                raise self._error(event, f"key {json.dumps(frame.key)} already set in map")
+                self._report_repeated(frame, event)
             frame.value[frame.key] = value
             frame.merged.discard(frame.key)
             frame.has_key = False
+
+    def _report_repeated(self, frame: _Frame, event: Any) -> None:
+        cause = f"key {json.dumps(frame.key)} already set in map"
+        if not self._lenient:
+            raise self._error(event, cause)
+        self.repeated.append((frame.key_line, cause))
 
     def _merge(self, target: Object, value: Any, event: Any) -> set[str]:
         """The keys that `<<` adds: those of the mapping itself win, earlier merged over later."""

@@ -34,7 +34,11 @@ _INTERRUPTED = 130
     show_default=True,
     help="Port of the router; 0 takes any free one.",
 )
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Keep logs and volumes here.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Keep objects, logs and volumes here; the next run goes on with them.",
+)
 @click.option("--image-map", "image_maps", multiple=True, metavar="FILE", help="Image map to add.")
 @click.option(
     "--time-scale",
@@ -67,18 +71,27 @@ def command(
     """Run manifests on this machine until Ctrl-C, or for the time of one command.
 
     With a COMMAND after -- everything is made ready first; the command gets KUBECONFIG and
-    KTHENA_ROUTER_URL, and its exit status is that of kthena up.
+    KTHENA_ROUTER_URL, and its exit status is that of kthena up. With --data-dir the objects of the
+    last run are there again, and manifests need not be given.
     """
     from kthena.telemetry import logging
 
     logging.configure(level="info" if verbose else "error")
     settings = Settings(files, kustomizations, command_line, wait_s)
-    inputs = read_inputs(files, kustomizations)
+    inputs = Inputs([], (), None)
+    if files or kustomizations or data_dir is None:
+        inputs = read_inputs(files, kustomizations)
     entries = read_image_maps(image_maps)
     from kthena.local.cluster import LocalConfig
 
     with data_directory(data_dir) as directory:
-        config = LocalConfig(directory, router_port=port, image_map=entries, time_scale=time_scale)
+        config = LocalConfig(
+            directory,
+            router_port=port,
+            keeps_objects=data_dir is not None,
+            image_map=entries,
+            time_scale=time_scale,
+        )
         status = _run(_serve(settings, inputs, config))
     sys.exit(status)
 
@@ -122,6 +135,7 @@ def _on_signals(interrupted: asyncio.Event) -> None:
 async def _work(settings: Settings, inputs: Inputs, config: "LocalConfig") -> int:
     from kthena.cli.up.session import Session
     from kthena.kube.client import ClientConfig, KubeClient
+    from kthena.local.apiserver.storage.datafile import StorageError
     from kthena.local.cluster import ListenError, LocalCluster
     from kthena.local.node.claims import ClaimError
 
@@ -134,6 +148,8 @@ async def _work(settings: Settings, inputs: Inputs, config: "LocalConfig") -> in
             ) from exc
         except ClaimError as exc:
             raise CliError(str(exc), hint="--data-dir takes another directory") from exc
+        except StorageError as exc:
+            raise CliError(exc.problem, hint=exc.fix) from exc
         except OSError as exc:
             raise CliError(
                 f"{exc.filename or config.data_dir}: {exc.strerror or exc}",
@@ -141,4 +157,7 @@ async def _work(settings: Settings, inputs: Inputs, config: "LocalConfig") -> in
             ) from exc
         client_config = ClientConfig(kubeconfig=cluster.kubeconfig, field_manager=FIELD_MANAGER)
         client = await stack.enter_async_context(KubeClient.connect(client_config))
-        return await Session(settings, inputs, cluster, client).run()
+        try:
+            return await Session(settings, inputs, cluster, client).run()
+        except StorageError as exc:
+            raise CliError(exc.problem, hint=exc.fix) from exc

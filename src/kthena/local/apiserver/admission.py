@@ -11,8 +11,14 @@ from typing import Any, Final
 
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.kinds import Kind, Strategy
+from kthena.local.apiserver.store import encode
 from kthena.machinery.conditions import format_time
-from kthena.machinery.metadata import validate_object_meta, validate_object_meta_update
+from kthena.machinery.managedfields.entries import same_but_for_times
+from kthena.machinery.metadata import (
+    validate_any_object_meta,
+    validate_object_meta,
+    validate_object_meta_update,
+)
 from kthena.machinery.names import GENERATED_ALPHABET
 from kthena.machinery.objects import Object, is_terminating, name_of
 from kthena.machinery.resources import Resource
@@ -69,10 +75,14 @@ def drop_repeated_owners(obj: Object) -> list[str]:
         return []
     distinct: list[Any] = []
     repeated: list[str] = []
+    seen: set[bytes] = set()
     for reference in references:
-        if reference in distinct:
+        # By its text: a body may hold tens of thousands, too many to compare each with each.
+        text = encode(reference)
+        if text in seen:
             repeated.append(str(reference.get("uid")))
         else:
+            seen.add(text)
             distinct.append(reference)
     if not repeated:
         return []
@@ -84,6 +94,25 @@ def drop_repeated_owners(obj: Object) -> list[str]:
         f"duplicate UID(s) observed: {uids}"
     )
     return [warning]
+
+
+def set_managed_fields(obj: Object, entries: list[dict[str, Any]]) -> None:
+    """Give the object the entries of who owns its fields, or none."""
+    meta = ensure_metadata(obj)
+    if entries:
+        meta["managedFields"] = entries
+    else:
+        meta.pop("managedFields", None)
+
+
+def keep_times(new: Object, old: Object) -> None:
+    """Leave the times of managers as they were where an update changes nothing else."""
+    meta, before = ensure_metadata(new), ensure_metadata(old)
+    after, entries = meta.get("managedFields"), before.get("managedFields")
+    if not after or not entries or after == entries or not same_but_for_times(after, entries):
+        return
+    if {**new, "metadata": {**meta, "managedFields": entries}} == old:
+        meta["managedFields"] = entries
 
 
 def generate_name(prefix: str, choose: Callable[[str], str]) -> str:
@@ -106,10 +135,20 @@ def prepare_create(kind: Kind, obj: Object, uid: str, now: datetime) -> None:
     kind.strategy.prepare_create(obj)
     found = [] if kind.strategy.checks_metadata else validate_object_meta(obj, kind.resource)
     found += kind.strategy.validate_create(obj)
+    if not found and kind.strategy.checks_metadata:
+        found = validate_any_object_meta(obj, kind.resource)
     if found:
         raise errors.invalid_object(kind.errors_as or kind.resource, name_of(obj), found)
-    if meta.get("resourceVersion"):
+    version = meta.get("resourceVersion")
+    if version != "0":
+        meta.pop("resourceVersion", None)
+    if _is_version(version):
         raise errors.internal("resourceVersion should not be set on objects to be created")
+
+
+def _is_version(text: Any) -> bool:
+    """Whether it is a version other than 0; what is none is not looked at."""
+    return isinstance(text, str) and text.isascii() and text.isdigit() and int(text) != 0
 
 
 def prepare_update(kind: Kind, strategy: Strategy, new: Object, old: Object) -> None:
@@ -124,11 +163,17 @@ def prepare_update(kind: Kind, strategy: Strategy, new: Object, old: Object) -> 
     if not meta.get("uid"):
         meta["uid"] = before["uid"]
     _keep(meta, before, "creationTimestamp")
+    meta.pop("selfLink", None)
     if is_terminating(old):
         _keep(meta, before, "deletionTimestamp")
     if before.get("deletionGracePeriodSeconds") is not None:
         meta.setdefault("deletionGracePeriodSeconds", before["deletionGracePeriodSeconds"])
-    found = [] if strategy.checks_metadata else validate_object_meta_update(kind.named(new), old)
+    found = []
+    if not strategy.checks_metadata:
+        repeats = strategy.repeats_changes
+        found += validate_object_meta_update(kind.named(new), old, repeats_changes=repeats)
+    if strategy.repeats_metadata:
+        found += validate_object_meta(new, kind.resource)
     found += strategy.validate_update(new, old)
     if found:
         raise errors.invalid_object(kind.errors_as or kind.resource, name_of(old), found)

@@ -18,6 +18,7 @@ from kthena.local.apiserver.auth import Guard
 from kthena.local.apiserver.core import Core
 from kthena.local.apiserver.errors import ApiError
 from kthena.local.apiserver.handlers import ResourceApp
+from kthena.local.apiserver.health import PAGES, HealthPages
 from kthena.local.apiserver.openapi import (
     V2_ACCEPTED,
     V2_PROTOBUF,
@@ -42,12 +43,14 @@ _ROOT_PATHS: Final = (
 def create_app(core: Core) -> Starlette:
     """The ASGI application of a server."""
     pages = _Pages(core)
+    health = HealthPages({"storage": core.stores_well})
     resources = ResourceApp(core)
     routes = [
         # Nearly all requests are for resources: these come first.
         Route("/api/v1/{path:path}", resources),
         Route("/apis/{group}/{version}/{path:path}", resources),
-        *(Route(path, pages.health) for path in ("/healthz", "/livez", "/readyz")),
+        *(Route(f"/{page}", health.page) for page in PAGES),
+        *(Route(f"/{page}/{{check}}", health.check) for page in PAGES),
         Route("/version", pages.version),
         Route("/", pages.root),
         Route("/api", pages.core_group),
@@ -93,11 +96,6 @@ class _Pages:
     def __init__(self, core: Core) -> None:
         self._catalog = core.catalog
         self._openapi = OpenApi(core.catalog)
-
-    async def health(self, request: Request) -> Response:
-        """The server answers, so it is well: it has nothing to wait for."""
-        del request
-        return PlainTextResponse("ok")
 
     async def version(self, request: Request) -> Response:
         """The release of Kubernetes whose API this is."""

@@ -19,6 +19,11 @@ _OWN_GROUPS: Final = (
     "events.k8s.io",
     "authentication.k8s.io",
     "authorization.k8s.io",
+    "autoscaling",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
     "coordination.k8s.io",
 )
@@ -77,6 +82,13 @@ class Catalog:
         """The kind that `apiVersion` and `kind` name."""
         for kind in self._kinds.values():
             if kind.resource.kind == name and kind.resource.api_version == api_version:
+                return kind
+        return None
+
+    def find_version(self, bucket: str, api_version: str) -> Kind | None:
+        """The kind that serves the objects of a bucket in a version."""
+        for kind in self._kinds.values():
+            if kind.bucket == bucket and kind.resource.api_version == api_version:
                 return kind
         return None
 

@@ -36,3 +36,7 @@ class Codec(Protocol):
             DecodeError: a value has a type that its field cannot hold.
         """
         ...
+
+    def empty(self) -> Object:
+        """An object of the kind of which nothing is set, without defaults; a new one each time."""
+        ...

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random, SystemRandom
 
 from kthena.local.apiserver.store import DEFAULT_LOG_LENGTH
@@ -26,7 +27,8 @@ class ApiServerConfig:
 
     `host` must be a loopback address. `hosts` are further names under which clients may call it.
     `token` is a secret that every request but those for health has to carry. `random` makes uids
-    and generated names. `head_timeout_s` is how long a client may take to say what it wants.
+    and generated names. `head_timeout_s` is how long a client may take to say what it wants. Objects
+    are kept in `data_dir` over restarts; None keeps them in memory only.
     """
 
     host: str = "127.0.0.1"
@@ -41,3 +43,4 @@ class ApiServerConfig:
     watch_timeout_s: float = 1800
     bookmark_interval_s: float = 60
     head_timeout_s: float = 32
+    data_dir: Path | None = None

@@ -58,5 +58,5 @@ def require_readable(request: Request, dialect: Dialect) -> str:
     """
     name = content_type(request)
     if name not in dialect.body_types:
-        raise errors.unsupported_media_type(dialect.body_types)
+        raise errors.unsupported_media_type(dialect.told_types)
     return name

@@ -116,8 +116,9 @@ def decode_body(
             fields and may not; 422, a custom resource of another kind.
     """
     resource = expected.resource
-    value = _check_type_meta(expected, parsed.value, body, catalog)
+    value = _check_type_meta(expected, parsed.value, body, validation, catalog)
     decoded = _decode(expected, value)
+    keep_reset(value, decoded.obj)
     problems = [f'duplicate field "{path}"' for path in parsed.duplicates]
     problems = (
         [*problems, *decoded.problems]
@@ -130,6 +131,13 @@ def decode_body(
     return DecodedBody(decoded.obj, problems if validation == "Warn" else [])
 
 
+def keep_reset(value: Object, obj: Object) -> None:
+    """Keep an empty list of managed fields, which normal form has not: it asks to forget them."""
+    metadata = value.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields") == []:
+        obj["metadata"]["managedFields"] = []
+
+
 def _decode(expected: Representation, value: Any) -> Decoded:
     resource = expected.resource
     try:
@@ -138,34 +146,41 @@ def _decode(expected: Representation, value: Any) -> Decoded:
         raise _cannot_be(resource.kind, resource.version, resource.kind, str(exc)) from exc
 
 
-def _check_type_meta(expected: Representation, value: Any, body: bytes, catalog: Catalog) -> Object:
+def _check_type_meta(
+    expected: Representation,
+    value: Any,
+    body: bytes,
+    validation: FieldValidation,
+    catalog: Catalog,
+) -> Object:
     """The body as an object, whose `apiVersion` and `kind` are right or left out."""
     kind = expected.resource.kind
     if value is None and expected.dialect.names_optional:
         return {}
-    if value is not None and not isinstance(value, dict):
-        cause = (
-            f"couldn't get version/kind; json parse error: json: cannot unmarshal "
-            f"{'array' if isinstance(value, list) else _scalar_name(value)} into Go value of type "
-            f"{_TYPE_META}"
-        )
-        raise _unrecognized(kind, cause, body)
+    problem = type_meta_problem(value)
+    if problem:
+        raise _unrecognized(kind, problem, body)
     obj: Object = value or {}
-    for name in ("kind", "apiVersion"):
-        if not isinstance(obj.get(name), str | None):
-            cause = (
-                f"couldn't get version/kind; json parse error: json: cannot unmarshal "
-                f"{_describe(obj[name])} into Go struct field .{name} of type string"
-            )
-            raise _unrecognized(kind, cause, body)
     given, api_version = obj.get("kind") or "", obj.get("apiVersion") or ""
-    if api_version.count("/") > 1:
-        raise _unrecognized(kind, f"unexpected GroupVersion string: {api_version}", body)
     if expected.dialect.names_optional:
         _check_known(expected.resource, given, api_version, catalog)
     else:
-        _check_exact(expected.resource, obj, body)
+        _check_exact(expected.resource, obj, body, validation)
     return obj
+
+
+def type_meta_problem(value: Any) -> str:
+    """Why the `apiVersion` and `kind` of a JSON value cannot be read; empty where they can."""
+    prefix = "couldn't get version/kind; json parse error: json: cannot unmarshal"
+    if value is None:
+        return ""
+    if not isinstance(value, dict):
+        return f"{prefix} {_describe(value)} into Go value of type {_TYPE_META}"
+    for name, given in value.items():
+        if name in ("kind", "apiVersion") and not isinstance(given, str | None):
+            return f"{prefix} {_describe(given)} into Go struct field .{name} of type string"
+    version = value.get("apiVersion") or ""
+    return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else ""
 
 
 def _scalar_name(value: Any) -> str:
@@ -195,20 +210,25 @@ def _check_known(resource: Resource, given: str, api_version: str, catalog: Cata
         f'no kind "{kind}" is registered for version "{version}" in scheme '
         f'"pkg/runtime/scheme.go:111"'
     )
-    if other is not None:
+    if other is not None or (kind, version) == ("List", "v1"):
         group = resource.group.partition(".")[0] or "core"
         cause = (
-            f"converting ({other.resource.version}.{kind}) to ({group}.{resource.kind}): unknown "
+            f"converting ({version.rpartition('/')[2]}.{kind}) to ({group}.{resource.kind}): unknown "
             "conversion"
         )
     raise _cannot_be(kind, version.rpartition("/")[2], resource.kind, cause)
 
 
-def _check_exact(resource: Resource, value: Object, body: bytes) -> None:
+def _check_exact(
+    resource: Resource, value: Object, body: bytes, validation: FieldValidation
+) -> None:
     kind, version = value.get("kind") or "", value.get("apiVersion") or ""
     if not kind:
         text = body.decode("utf-8", "replace")
-        raise _unrecognized(resource.kind, f"Object 'Kind' is missing in '{text}'", body)
+        problem = f"Object 'Kind' is missing in '{text}'"
+        if validation == "Ignore":
+            raise _cannot_be(resource.kind, resource.version, resource.kind, problem)
+        raise _unrecognized(resource.kind, problem, body)
     if version != resource.api_version:
         raise errors.bad_request(
             f"the API version in the data ({version}) does not match the expected API version "

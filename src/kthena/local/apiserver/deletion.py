@@ -5,9 +5,11 @@ propagation policy becomes a finalizer that the garbage collector takes off, and
 while a finalizer stands. Pure: the object is changed in place, the caller stores or removes it.
 """
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from kthena.api.kubernetes import NAMESPACES
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.admission import bump_generation, ensure_metadata
 from kthena.local.apiserver.kinds import Step
@@ -33,6 +35,9 @@ def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions)
         ApiError: 409, it is not.
     """
     meta = ensure_metadata(obj)
+    if resource == NAMESPACES:
+        _check_namespace_preconditions(meta, options)
+        return
     if options.uid is not None and options.uid != meta["uid"]:
         cause = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record "
@@ -46,6 +51,20 @@ def check_preconditions(resource: Resource, obj: Object, options: DeleteOptions)
             f"the ResourceVersion in record ({version}). The object might have been modified"
         )
         raise errors.precondition_conflict(resource, name_of(obj), cause)
+
+
+def _check_namespace_preconditions(meta: dict[str, Any], options: DeleteOptions) -> None:
+    """Namespaces have a check of their own, with other words."""
+    for name, wanted, found in (
+        ("UID", options.uid, meta["uid"]),
+        ("ResourceVersion", options.resource_version, meta["resourceVersion"]),
+    ):
+        if wanted is not None and wanted != found:
+            cause = (
+                f"Precondition failed: {name} in precondition: {wanted}, {name} in object meta: "
+                f"{found}"
+            )
+            raise errors.conflict(NAMESPACES, meta["name"], cause)
 
 
 def plan_deletion(obj: Object, options: DeleteOptions, grace: Grace | None, now: datetime) -> Step:
@@ -68,6 +87,12 @@ def plan_deletion(obj: Object, options: DeleteOptions, grace: Grace | None, now:
 def plan_ungraceful(obj: Object, options: DeleteOptions, now: datetime) -> Step:
     """The plan for objects that have nothing to stop."""
     return plan_deletion(obj, options, None, now)
+
+
+def plan_uncollected(obj: Object, options: DeleteOptions, now: datetime) -> Step:
+    """The plan for objects that the garbage collector knows nothing of: no policy applies."""
+    plain = replace(options, propagation=None, orphan_dependents=None)
+    return plan_deletion(obj, plain, None, now)
 
 
 def _begin_grace(

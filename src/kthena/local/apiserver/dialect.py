@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kthena.local.apiserver.mediatypes import (
+    APPLY_PATCH,
     JSON,
     JSON_PATCH,
     MERGE_PATCH,
@@ -25,6 +26,9 @@ class Dialect:
 
     body_types: tuple[str, ...]
     """The content types of bodies that are read."""
+
+    told_types: tuple[str, ...]
+    """Those that a client is told of which sends another: the API server tells more than it reads."""
 
     patch_types: tuple[str, ...]
     """The content types of patches that are taken."""
@@ -56,12 +60,17 @@ class Dialect:
     def key_prefix(self, resource: Resource) -> str:
         """The part of etcd's keys that is common to the objects of a resource."""
         plural = resource.plural
-        return f"{resource.group}/{plural}" if self.keys_by_group else plural
+        if self.keys_by_group:
+            return f"{resource.group}/{plural}"
+        return _ODD_PREFIXES.get(plural, plural)
 
+
+_ODD_PREFIXES: Final = {"services": "services/specs"}
 
 BUILTIN: Final = Dialect(
     body_types=(JSON, YAML, PROTOBUF),
-    patch_types=(JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH),
+    told_types=(JSON, YAML, PROTOBUF),
+    patch_types=(JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH),
     names_optional=True,
     duplicates_first=False,
     generic_errors=True,
@@ -75,7 +84,8 @@ BUILTIN: Final = Dialect(
 
 CUSTOM: Final = Dialect(
     body_types=(JSON, YAML),
-    patch_types=(JSON_PATCH, MERGE_PATCH),
+    told_types=(JSON, YAML, PROTOBUF),
+    patch_types=(JSON_PATCH, MERGE_PATCH, APPLY_PATCH),
     names_optional=False,
     duplicates_first=True,
     generic_errors=False,

@@ -6,7 +6,7 @@ message. Constructors are functions named for the reason; `ApiError.status` is t
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from kthena.machinery.fields import ErrorList, ErrorType, FieldError, join_errors
 from kthena.machinery.gotext import quote
@@ -16,6 +16,10 @@ from kthena.machinery.resources import Resource
 OPTIMISTIC_LOCK = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
+
+
+_MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
+"""The longest message that a client of etcd sends."""
 
 
 class ApiError(Exception):
@@ -138,6 +142,16 @@ def forbidden(resource: Resource, name: str, cause: str, causes: Sequence[Object
     return ApiError(403, "Forbidden", f"{subject} is forbidden: {cause}", details)
 
 
+_POLICY_CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
+
+
+def denied_by_policy(resource: Resource, name: str, message: str, reason: str) -> ApiError:
+    """A ValidatingAdmissionPolicy refuses the request, for a reason of its own: mostly 422."""
+    error = forbidden(resource, name, message, [{"message": message}])
+    error.reason, error.code = reason, _POLICY_CODES.get(reason, 422)
+    return error
+
+
 def invalid(group: str, kind: str, name: str, errors: ErrorList) -> ApiError:
     """422: the object, or the options of the request, break the rules of their kind."""
     subject = f"{kind}.{group}" if group else kind
@@ -203,6 +217,12 @@ def method_not_allowed() -> ApiError:
     )
 
 
+def not_offered(resource: Resource, subresource: str) -> ApiError:
+    """405: the API has the subresource, and this server has not."""
+    message = f"{resource.plural}/{subresource} is not offered by this server"
+    return ApiError(405, "MethodNotAllowed", message, {})
+
+
 def method_not_supported(resource: Resource, verb: str) -> ApiError:
     """405, as custom resources answer."""
     details = {"group": resource.group, "kind": resource.plural}
@@ -237,8 +257,19 @@ def expired(message: str) -> ApiError:
 
 
 def too_large(message: str) -> ApiError:
-    """413: the body, or the object, is beyond the limit."""
+    """413: the body is beyond the limit."""
     return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
+
+
+def too_large_to_store(size: int) -> ApiError:
+    """500: the object is beyond what etcd takes, in its words or, before it sees it, its client's."""
+    message = "etcdserver: request is too large"
+    if size > _MAX_MESSAGE_BYTES:
+        message = (
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max "
+            f"({size} vs. {_MAX_MESSAGE_BYTES})"
+        )
+    return ApiError(500, "", message)
 
 
 def version_too_large(requested: int, current: int) -> ApiError:

@@ -16,13 +16,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from kthena.api.kubernetes import EVENTS
 from kthena.local.apiserver.background import Background
 from kthena.local.apiserver.catalog import Catalog
 from kthena.local.apiserver.errors import ApiError
+from kthena.local.apiserver.fieldmanagement import CONTROLLER_MANAGER
 from kthena.local.apiserver.kinds import Kind
-from kthena.local.apiserver.options import DeleteOptions
+from kthena.local.apiserver.options import DeleteOptions, WriteOptions
 from kthena.local.apiserver.ownership import OwnerState, Verdict, judge
-from kthena.local.apiserver.registry import Registry
+from kthena.local.apiserver.registry import Registry, Write
 from kthena.local.apiserver.store import Change, ChangeType, Entry, Key
 from kthena.local.apiserver.strategies import PlainStrategy
 from kthena.machinery.metadata import FINALIZER_FOREGROUND, FINALIZER_ORPHAN
@@ -35,6 +37,9 @@ class Place(NamedTuple):
     bucket: str
     key: Key
 
+
+_IGNORED: Final = str(EVENTS)
+"""Events come and go on their own."""
 
 _METADATA_ONLY: Final = PlainStrategy()
 
@@ -55,6 +60,8 @@ class GarbageCollector:
 
     def observe(self, change: Change, obj: Object) -> None:
         """Observe the store."""
+        if change.bucket == _IGNORED:
+            return
         place = Place(change.bucket, change.entry.key)
         if change.type is ChangeType.DELETED:
             self._forget(place, obj)
@@ -147,10 +154,12 @@ class GarbageCollector:
         if is_terminating(obj):
             return
         references = metadata_of(obj).get("ownerReferences") or ()
-        states = {
-            reference["uid"]: self._state(reference, place.key.namespace)
-            for reference in references
-        }
+        states: dict[str, OwnerState] = {}
+        for reference in references:
+            state = self._state(reference, place.key.namespace)
+            # Two references with one uid: what is unknown of either forbids a decision.
+            if states.get(reference["uid"]) is not OwnerState.UNKNOWN:
+                states[reference["uid"]] = state
         if OwnerState.UNKNOWN in states.values():
             self._undecided.add(place)
         judgement = judge(states)
@@ -212,7 +221,10 @@ class GarbageCollector:
             change(new["metadata"])
             return new
 
-        self._attempt(lambda: self._registry.update(kind, entry.key, transform, _METADATA_ONLY))
+        write = Write(WriteOptions(field_manager=CONTROLLER_MANAGER))
+        self._attempt(
+            lambda: self._registry.update(kind, entry.key, transform, _METADATA_ONLY, write)
+        )
 
     @staticmethod
     def _attempt(action: Callable[[], Any]) -> None:

@@ -10,6 +10,7 @@ is `name=underlying`, and `inlined` are the names of structs that the field was 
 Types are compiled to closures on first use.
 """
 
+import base64
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,9 +30,11 @@ from kthena.machinery.quantity import Quantity, QuantityError
 Struct = Mapping[str, str]
 
 _INTEGER_BITS: Final = {"int": 63, "int32": 31, "int64": 63, "uint16": 16, "uint32": 32}
-_NUMBER_KINDS: Final = ("int", "int32", "int64", "uint16", "uint32")
+_NUMBER_KINDS: Final = ("int", "int32", "int64", "uint8", "uint16", "uint32")
 _SIX_DECIMALS: Final = re.compile(r"\.\d{6}(?!\d)", re.ASCII)
 _SECONDS_END: Final = len("2006-01-02T15:04:05")
+_LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
+_MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
 _FIRST_TIME_PART: Final = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 
 
@@ -427,20 +430,19 @@ def _micro_time(value: Any, scan: _Scan) -> Any:
     if isinstance(value, str) and _FIRST_TIME_PART.match(value) and len(value) > _SECONDS_END:
         rest = value[_SECONDS_END:]
         if not _SIX_DECIMALS.match(rest):
-            layout = "2006-01-02T15:04:05.000000Z07:00"
             raise _TextError(
-                f'parsing time "{value}" as "{layout}": cannot parse "{rest}" as ".000000"'
+                f'parsing time "{value}" as "{_MICRO_LAYOUT}": cannot parse "{rest}" as ".000000"'
             )
-    return format_micro_time(_parse_time(value))
+    return format_micro_time(_parse_time(value, _MICRO_LAYOUT))
 
 
-def _parse_time(value: Any) -> Any:
+def _parse_time(value: Any, layout: str = _LAYOUT) -> Any:
     if not isinstance(value, str):
         raise _MismatchError(value, "string")
     try:
         return parse_time(value)
     except ValueError as exc:
-        raise _TextError(time_problem(value)) from exc
+        raise _TextError(time_problem(value).replace(_LAYOUT, layout)) from exc
 
 
 def _quantity(value: Any, scan: _Scan) -> Any:
@@ -469,10 +471,12 @@ def _int_or_string(value: Any, scan: _Scan) -> Any:
 
 
 def _bytes(value: Any, scan: _Scan) -> Any:
-    """Base64, kept as text; Go ignores line breaks in it."""
+    """Base64, kept as text; Go ignores line breaks in it, and takes a list of numbers as well."""
     del scan
     if value is None:
-        return None
+        return ""
+    if isinstance(value, list):
+        return base64.b64encode(bytes(map(_byte, value))).decode()
     if not isinstance(value, str):
         raise _MismatchError(value, "[]uint8", "slice")
     try:
@@ -480,6 +484,14 @@ def _bytes(value: Any, scan: _Scan) -> Any:
     except ValueError as exc:
         raise _Base64Error(str(exc)) from exc
     return value.replace("\r", "").replace("\n", "")
+
+
+def _byte(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255:
+        return value
+    raise _MismatchError(value, "uint8", "uint8")
 
 
 _SCHEMA: Final = "apiextensions.v1.JSONSchemaProps"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.core import Core
@@ -17,9 +17,11 @@ from kthena.local.apiserver.kinds import Kind
 from kthena.local.apiserver.options import Query
 from kthena.local.apiserver.replies import error_reply, not_found_page
 from kthena.local.apiserver.requests import ResourcePath, parse_resource_path
+from kthena.local.apiserver.storage.datafile import StorageError
+from kthena.local.apiserver.storage.journal import Journal
 from kthena.local.apiserver.verbs.call import ResourceCall, method_error, require_subresource
 from kthena.local.apiserver.verbs.deleting import delete, delete_collection
-from kthena.local.apiserver.verbs.patching import patch
+from kthena.local.apiserver.verbs.patching import check_patch_type, patch
 from kthena.local.apiserver.verbs.podverbs import create_binding, get_log
 from kthena.local.apiserver.verbs.reading import get, list_objects
 from kthena.local.apiserver.verbs.scaling import get_scale, patch_scale, update_scale
@@ -75,7 +77,10 @@ class ResourceApp:
             # A request that fails in a way nobody foresaw must not take the connection along.
             _LOG.exception("request failed", path=scope["path"])
             response = error_reply(errors.internal_error("see the log of the server"))
-        await response(scope, receive, send)
+        if self._core.journal is None:
+            await response(scope, receive, send)
+        else:
+            await _send_settled(self._core.journal, response, scope, receive, send)
 
     async def _answer(self, request: Request, warnings: list[str]) -> ASGIApp:
         raw_path = request.scope.get("raw_path") or request.scope["path"].encode()
@@ -100,6 +105,29 @@ class ResourceApp:
         if self._core.catalog.is_builtin(path.group):
             raise errors.no_such_resource()
         return not_found_page()
+
+
+async def _send_settled(
+    journal: Journal, response: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Send a response whose every part waits until the changes that it may tell of are durable."""
+    started = False
+
+    async def send_settled(message: Message) -> None:
+        nonlocal started
+        # The body of a plain reply was made before its start was sent.
+        if not started or message.get("more_body"):
+            await journal.settled()
+        started = True
+        await send(message)
+
+    try:
+        await response(scope, receive, send_settled)
+    except StorageError as exc:
+        if started:
+            # A stream that cannot go on is cut off; its client cannot take that for its end.
+            return
+        await error_reply(errors.internal_error(str(exc)))(scope, receive, send)
 
 
 def _is_place_of(path: ResourcePath, kind: Kind, method: str) -> bool:
@@ -131,7 +159,12 @@ def _find_handler(call: ResourceCall) -> Handler:
     if verb == "list" and call.query.flag("watch"):
         verb = "watch"
     elsewhere = kind.resource.namespaced and not path.namespace
+    if not kind.dialect.generic_errors and path.name and method == "POST":
+        # The name in the path of a custom resource is not looked at.
+        verb = "create"
     if not kind.dialect.generic_errors and not path.name and method in ("PUT", "PATCH"):
+        if method == "PATCH":
+            check_patch_type(call)
         raise errors.bad_request("name must be provided")
     if verb not in kind.verbs or (elsewhere and verb not in ("list", "watch")):
         raise method_error(call, verb or method.lower())

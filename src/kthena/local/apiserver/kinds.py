@@ -17,6 +17,8 @@ from kthena.local.apiserver.dialect import Dialect
 from kthena.local.apiserver.options import DeleteOptions
 from kthena.local.apiserver.store import NO_FIELDS, Entry, encode
 from kthena.machinery.fields import ErrorList
+from kthena.machinery.managedfields.atoms import Atom
+from kthena.machinery.managedfields.fieldsets import FieldSet
 from kthena.machinery.objects import Object
 from kthena.machinery.resources import Resource
 from kthena.machinery.schema.scale import ScalePaths
@@ -36,6 +38,15 @@ class Strategy(Protocol):
     allow_unconditional_update: bool
     checks_metadata: bool
     """Whether validation covers the metadata, on which what else is checked may depend."""
+
+    repeats_changes: bool
+    """Whether a change of the metadata is checked for the kind too, after the check for all kinds."""
+
+    repeats_metadata: bool
+    """Whether an update is checked like a new object too, so that clients hear of a mistake twice."""
+
+    reset_fields: FieldSet
+    """What a write cannot change, and nobody comes to own by it."""
 
     def prepare_create(self, obj: Object) -> None:
         """Drop what clients may not set, and set what the server does."""
@@ -89,6 +100,9 @@ class Representation(NamedTuple):
     dialect: Dialect
     component: str
     """The name of the schema in OpenAPI documents."""
+
+    atom: Atom
+    """How its fields are owned, and how server-side apply puts values together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +163,13 @@ class DeletionRules(NamedTuple):
 USUAL_DELETION: Final = DeletionRules()
 
 
+class Asker(NamedTuple):
+    """Whose question a review is: the UserInfo of the client, and the namespace of the path."""
+
+    user: Object
+    namespace: str
+
+
 class Conversion(NamedTuple):
     """Between the stored form and that of a version which names fields differently."""
 
@@ -181,6 +202,9 @@ class Kind:
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
     """By name, in the order in which discovery tells them."""
 
+    not_offered: frozenset[str] = frozenset()
+    """Subresources that the API has and this server has not, and says so."""
+
     selectable: Mapping[str, Callable[[Object], str]] = field(default_factory=dict)
     """Fields that are kept for field selectors, apart from name and namespace. Versions share them."""
 
@@ -197,7 +221,7 @@ class Kind:
     """The resource that errors name, where it is another one."""
 
     deletion: DeletionRules = USUAL_DELETION
-    create: Callable[[Object], Object] | None = None
+    create: Callable[[Object, Asker], Object] | None = None
     """Answers a creation, for a kind whose objects are not stored."""
 
     closed: str = ""

@@ -12,8 +12,9 @@ from kthena.local.apiserver.background import Background
 from kthena.local.apiserver.builtins.core import NAMESPACE_FINALIZER, NamespaceFinalizeStrategy
 from kthena.local.apiserver.catalog import Catalog
 from kthena.local.apiserver.errors import ApiError
-from kthena.local.apiserver.options import DeleteOptions
-from kthena.local.apiserver.registry import Registry
+from kthena.local.apiserver.fieldmanagement import CONTROLLER_MANAGER
+from kthena.local.apiserver.options import DeleteOptions, WriteOptions
+from kthena.local.apiserver.registry import Registry, Write
 from kthena.local.apiserver.store import Change, Key
 from kthena.machinery.objects import Object, is_terminating
 
@@ -49,7 +50,9 @@ class NamespaceController:
             return
         kind = self._catalog.find_by_bucket(BUCKET)
         if kind is not None:
-            self._registry.update(kind, entry.key, _finalized, NamespaceFinalizeStrategy())
+            write = Write(WriteOptions(field_manager=CONTROLLER_MANAGER), subresource="finalize")
+            strategy = NamespaceFinalizeStrategy()
+            self._registry.update(kind, entry.key, _finalized, strategy, write)
 
     def _delete_content(self, name: str) -> bool:
         """Delete what is left, some at a time; whether anything is."""

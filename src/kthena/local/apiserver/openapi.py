@@ -1,8 +1,8 @@
 """OpenAPI v3 of what is served: an index, and one document for each group and version.
 
 Enough for clients: the schemas of all kinds with everything that they refer to, and the paths with
-the query parameters that kubectl looks for (`fieldValidation`, `dryRun`). Documents are made when
-they are first asked for, and made anew when the served kinds change.
+the query parameters that kubectl looks for (`fieldValidation`, `dryRun`). A document is made when it is
+first asked for, and made anew when the kinds that it is about have changed.
 
 The document in version 2 is empty: kubectl reads it to check lists of objects and kinds that it finds
 nowhere else, and leaves them to the server when it learns nothing.
@@ -14,14 +14,26 @@ from typing import Any, Final
 
 import msgspec
 
-from kthena.api.openapi import component_for, kubernetes_release, load_components
+from kthena.api.openapi import (
+    component_name,
+    described_component,
+    kubernetes_release,
+    load_components,
+)
 from kthena.local.apiserver.catalog import Catalog, GroupVersion
+from kthena.local.apiserver.customresources.publishing import published_schema
 from kthena.local.apiserver.kinds import Kind
 from kthena.machinery.objects import Object
 
 _REF: Final = "#/components/schemas/"
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _LIST_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
+_MODEL: Final = "io.k8s.api.core.v1.Pod"
+"""A kind whose common fields are described as those of custom resources are."""
+
+_MORE: Final = (
+    "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+)
 _WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation")
 _LIST_PARAMETERS: Final = (
     *("allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit"),
@@ -54,33 +66,53 @@ def _protobuf_text(number: int, value: bytes) -> bytes:
 
 
 class OpenApi:
-    """Mutable state: the documents that were made since the kinds changed last."""
+    """Mutable state: the documents that were made, and of what; the hashes until the kinds change."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._documents: dict[GroupVersion, bytes] = {}
-        catalog.on_change(self._documents.clear)
+        self._documents: dict[GroupVersion, tuple[str, bytes]] = {}
+        self._hashes: dict[GroupVersion, str] = {}
+        catalog.on_change(self._hashes.clear)
 
     def index(self) -> bytes:
         """`/openapi/v3`: where the documents are, with a hash for clients that keep them."""
         paths = {}
         for group in ("", *self._catalog.groups()):
             for version in self._catalog.versions(group):
-                place = _place(GroupVersion(group, version))
-                document = self.document(group, version) or b""
-                digest = hashlib.sha512(document).hexdigest().upper()
+                at = GroupVersion(group, version)
+                place, digest = _place(at), self._hash(at)
                 paths[place] = {"serverRelativeURL": f"/openapi/v3/{place}?hash={digest}"}
         return msgspec.json.encode({"paths": paths})
+
+    def _hash(self, at: GroupVersion) -> str:
+        """A hash of what the document is made of."""
+        if at not in self._hashes:
+            kinds = self._catalog.in_version(at.group, at.version)
+            parts = [kubernetes_release(), *map(_outline, kinds)]
+            self._hashes[at] = hashlib.sha512(msgspec.json.encode(parts)).hexdigest().upper()
+        return self._hashes[at]
 
     def document(self, group: str, version: str) -> bytes | None:
         """The document of a group and version; None where it is not served."""
         at = GroupVersion(group, version)
-        if at not in self._documents:
-            kinds = self._catalog.in_version(group, version)
-            if not kinds:
-                return None
-            self._documents[at] = msgspec.json.encode(_document(at, list(kinds)))
-        return self._documents[at]
+        kinds = self._catalog.in_version(group, version)
+        if not kinds:
+            self._documents.pop(at, None)
+            return None
+        made = self._documents.get(at)
+        digest = self._hash(at)
+        if made is None or made[0] != digest:
+            made = (digest, msgspec.json.encode(_document(at, list(kinds))))
+            self._documents[at] = made
+        return made[1]
+
+
+def _outline(kind: Kind) -> list[Any]:
+    """What of a kind its document depends on."""
+    subresources = {name: part.verbs for name, part in kind.subresources.items()}
+    resource = kind.resource
+    names = (resource.plural, resource.kind, kind.list_kind_name, resource.namespaced)
+    return [*names, kind.verbs, subresources, kind.open_api_schema]
 
 
 def _place(at: GroupVersion) -> str:
@@ -114,10 +146,12 @@ def _add_schemas(kind: Kind, schemas: dict[str, Any]) -> str:
         schemas[name] = _custom_schema(kind, kind.open_api_schema)
         _add(_OBJECT_META, schemas)
     if "list" in kind.verbs:
-        schemas[f"{name}List"] = component_for(
-            resource.group, resource.version, kind.list_kind_name
-        ) or _list_schema(kind, name)
-        _add(_LIST_META, schemas)
+        listed = component_name(resource.group, resource.version, kind.list_kind_name)
+        if listed is None:
+            schemas[f"{name}List"] = _list_schema(kind, name)
+            _add(_LIST_META, schemas)
+        else:
+            _add(listed, schemas)
     return name
 
 
@@ -127,7 +161,7 @@ def _add(name: str, schemas: dict[str, Any]) -> None:
     while waiting:
         name = waiting.pop()
         if name not in schemas and name in components:
-            schemas[name] = components[name]
+            schemas[name] = described_component(name)
             waiting += _references(components[name])
 
 
@@ -147,29 +181,34 @@ def _gvk(kind: Kind, name: str) -> Object:
     return {"group": kind.resource.group, "kind": name, "version": kind.resource.version}
 
 
+def _common_fields(model: str) -> dict[str, Any]:
+    """The fields of all objects, or of all lists, with their descriptions."""
+    properties = described_component(model)["properties"]
+    fields = {name: dict(properties[name]) for name in ("apiVersion", "kind", "metadata")}
+    fields["metadata"].pop("default", None)
+    return fields
+
+
 def _custom_schema(kind: Kind, declared: Object) -> Object:
     """The schema of a custom resource with the fields that all objects have."""
-    schema = dict(declared)
-    properties = dict(schema.get("properties") or {})
-    properties |= {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"allOf": [{"$ref": _REF + _OBJECT_META}]},
-    }
+    common = _common_fields(_MODEL)
+    schema = published_schema(declared, common["metadata"])
+    properties = dict(schema.get("properties") or {}) | common
     schema["properties"] = properties
     schema["x-kubernetes-group-version-kind"] = [_gvk(kind, kind.resource.kind)]
     return schema
 
 
 def _list_schema(kind: Kind, name: str) -> Object:
+    listed, named = kind.resource, kind.list_kind_name
+    items = {"type": "array", "items": {"$ref": _REF + name}}
     return {
+        "description": f"{named} is a list of {listed.kind}",
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"allOf": [{"$ref": _REF + _LIST_META}]},
-            "items": {"type": "array", "items": {"allOf": [{"$ref": _REF + name}]}},
+            **_common_fields(f"{_MODEL}List"),
+            "items": {"description": f"List of {listed.plural}. {_MORE}", **items},
         },
         "x-kubernetes-group-version-kind": [_gvk(kind, kind.list_kind_name)],
     }

@@ -149,6 +149,9 @@ def parse_list_options(query: Query) -> ListOptions:
     token = query.text("continue")
     initial = query.flag("sendInitialEvents")
     timeout, limit = query.integer("timeoutSeconds"), query.integer("limit")
+    if watch and initial is None and not match and version in ("", "0"):
+        # What such a watch always did, in the words of newer ones.
+        initial, match = True, _NOT_OLDER
     problems = (
         _check_watch(match, token, initial=initial)
         if watch
@@ -156,8 +159,6 @@ def parse_list_options(query: Query) -> ListOptions:
     )
     if problems:
         raise errors.invalid_options("ListOptions", problems)
-    if watch and initial is None and version in ("", "0"):
-        initial = True
     return ListOptions(
         labels=labels,
         fields=fields,

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from kthena.api.kubernetes import NAMESPACES
 from kthena.local.apiserver import admission, deletion, errors
+from kthena.local.apiserver.catalog import Catalog
+from kthena.local.apiserver.fieldmanagement import FieldManagement
 from kthena.local.apiserver.kinds import Kind, Step, Strategy
 from kthena.local.apiserver.options import (
     NO_DELETE_OPTIONS,
@@ -23,7 +25,6 @@ from kthena.local.apiserver.options import (
     parse_uint64,
 )
 from kthena.local.apiserver.store import (
-    MAX_OBJECT_BYTES,
     NO_FIELDS,
     Entry,
     Key,
@@ -37,6 +38,7 @@ from kthena.machinery.objects import Object, labels_of, name_of, namespace_of, u
 from kthena.machinery.resources import Resource
 
 _NAME_ATTEMPTS = 8
+_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _NAMESPACE_BUCKET = str(NAMESPACES)
 
 
@@ -62,6 +64,10 @@ class Deleted(NamedTuple):
     gone: bool
 
 
+Review: TypeAlias = Callable[[Object | None, Object | None], None]
+"""Judges a change of an object, from the old to the new one; raises ApiError to refuse it."""
+
+
 @dataclass(slots=True)
 class Write:
     """A write under way. Mutable: warnings for the client are added to it."""
@@ -70,6 +76,18 @@ class Write:
     warnings: list[str] = field(default_factory=list)
     guards_uid: bool = False
     """Whether the new object came whole from the client, whose uid is then a precondition."""
+
+    subresource: str = ""
+    """The subresource that is written, where it is not the whole object."""
+
+    may_create: bool = False
+    """Whether an update creates what is not there, whatever the kind says."""
+
+    tracks: bool = True
+    """Whether the registry has to say who owns what, and not the new object itself."""
+
+    review: Review | None = None
+    """Judges the new object once it is valid."""
 
     @property
     def dry_run(self) -> bool:
@@ -84,9 +102,12 @@ class Write:
 class Registry:
     """Objects of all kinds, with the rules of their kinds."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime], random: Random) -> None:
+    def __init__(
+        self, store: Store, catalog: Catalog, now: Callable[[], datetime], random: Random
+    ) -> None:
         self.store = store
         self.now = now
+        self.management = FieldManagement(catalog, now)
         self._random = random
 
     def get(self, kind: Kind, key: Key) -> Entry:
@@ -112,14 +133,20 @@ class Registry:
         Raises:
             ApiError: it is invalid, its namespace is missing or terminating, or its name taken.
         """
+        return self._create_new(kind, obj, namespace, write or Write(), {})
+
+    def _create_new(
+        self, kind: Kind, obj: Object, namespace: str, write: Write, going: Object
+    ) -> Entry:
         admission.wipe_system_fields(obj)
+        admission.ensure_metadata(obj).update(going)
         admission.set_namespace(obj, namespace)
         if namespace:
             self._check_namespace(kind.resource, name_of(obj), namespace)
         if kind.closed:
             raise errors.forbidden(kind.resource, name_of(obj), kind.closed)
-        write = write or Write()
         write.warn(admission.drop_repeated_owners(obj))
+        self._track(kind, kind.strategy, None, obj, write)
         prefix = admission.ensure_metadata(obj).get("generateName")
         generated = bool(prefix) and not name_of(obj)
         for _ in range(_NAME_ATTEMPTS if generated else 1):
@@ -135,12 +162,14 @@ class Registry:
     def _create(self, kind: Kind, obj: Object, write: Write) -> Entry:
         admission.prepare_create(kind, obj, self._uid(), self.now())
         write.warn(kind.strategy.warnings(obj, None))
+        if write.review is not None:
+            write.review(obj, None)
         stored = kind.stored(obj)
-        try:
-            if not write.dry_run:
-                return self.store.create(kind.bucket, stored, kind.fields_of(stored))
-        except ObjectTooLargeError:
-            raise errors.too_large(f"limit is {MAX_OBJECT_BYTES}") from None
+        if not write.dry_run:
+            fields = kind.fields_of(stored)
+            return _fitting(
+                stored, lambda: self.store.create(kind.bucket, stored, fields), tracks=write.tracks
+            )
         if self.store.get(kind.bucket, Key(namespace_of(obj), name_of(obj))):
             raise KeyExistsError
         return _unstored(stored)
@@ -180,54 +209,82 @@ class Registry:
         strategy = strategy or kind.strategy
         entry = self.store.get(kind.bucket, key)
         if entry is None:
-            if strategy.allow_create_on_update:
+            if strategy.allow_create_on_update or write.may_create:
                 return self._create_on_update(kind, key, transform(None), write)
             raise errors.not_found(kind.resource, key.name)
         old = kind.read(entry)
         new = transform(old)
         admission.set_namespace(new, key.namespace)
         write.warn(admission.drop_repeated_owners(new))
+        self._track(kind, strategy, old, new, write)
         if write.guards_uid:
             _check_uid(kind, new, entry)
         self._check_version(kind, strategy, new, entry)
         admission.prepare_update(kind, strategy, new, old)
+        admission.keep_times(new, old)
         write.warn(strategy.warnings(new, old))
+        if write.review is not None:
+            write.review(new, old)
         stored, holds = kind.stored(new), kind.deletion.holds
         if deletion.is_finished(new, old) and not (holds and holds(new)):
             if not write.dry_run:
                 self._remove(kind, entry)
             return Written(_unstored(stored), created=False)
-        return Written(self._replace(kind, stored, entry, dry_run=write.dry_run), created=False)
+        replaced = self._replace(kind, stored, entry, tracks=write.tracks, dry_run=write.dry_run)
+        return Written(replaced, created=False)
+
+    def _track(
+        self, kind: Kind, strategy: Strategy, old: Object | None, new: Object, write: Write
+    ) -> None:
+        """Write into the new object who owns its fields."""
+        if not write.tracks:
+            return
+        tracker = self.management.of_kind(kind, strategy, write.subresource)
+        entries = tracker.record(old, new, write.options.field_manager)
+        admission.set_managed_fields(new, entries)
 
     def _create_on_update(self, kind: Kind, key: Key, obj: Object, write: Write) -> Written:
         meta = admission.ensure_metadata(obj)
         if meta.get("uid"):
-            cause = _uid_mismatch(kind, key, str(meta["uid"]), "")
+            cause = _uid_mismatch(kind, key, str(meta["uid"]), "", dry_run=write.dry_run)
             raise errors.conflict(kind.resource, key.name, cause)
+        if write.may_create:
+            meta.pop("resourceVersion", None)
         if meta.get("resourceVersion"):
             raise errors.conflict(kind.resource, key.name)
-        return Written(self.create(kind, obj, key.namespace, write), created=True)
+        # Only a creation that calls itself one loses what says that the object is to go.
+        going = {name: meta[name] for name in _DELETION if name in meta}
+        return Written(self._create_new(kind, obj, key.namespace, write, going), created=True)
 
     def _check_version(self, kind: Kind, strategy: Strategy, new: Object, entry: Entry) -> None:
         meta = admission.ensure_metadata(new)
-        version = str(meta.get("resourceVersion") or "")
-        if version and parse_version(version) != entry.revision:
+        version = parse_version(str(meta.get("resourceVersion") or "0"))
+        if version and version != entry.revision:
             raise errors.conflict(kind.resource, entry.key.name)
         if not version and not strategy.allow_unconditional_update:
             raise errors.version_required(kind.resource, entry.key.name)
         meta["resourceVersion"] = str(entry.revision)
 
-    def _replace(self, kind: Kind, obj: Object, entry: Entry, *, dry_run: bool) -> Entry:
+    def _replace(
+        self, kind: Kind, obj: Object, entry: Entry, *, tracks: bool = True, dry_run: bool
+    ) -> Entry:
         if dry_run:
             return _unstored(obj)
+        fields = kind.fields_of(obj)
         try:
-            return self.store.update(kind.bucket, obj, entry, kind.fields_of(obj))
-        except ObjectTooLargeError:
-            raise errors.too_large(f"limit is {MAX_OBJECT_BYTES}") from None
+            return _fitting(
+                obj, lambda: self.store.update(kind.bucket, obj, entry, fields), tracks=tracks
+            )
         except RevisionConflictError:
             raise errors.conflict(kind.resource, entry.key.name) from None
 
-    def delete(self, kind: Kind, key: Key, options: DeleteOptions = NO_DELETE_OPTIONS) -> Deleted:
+    def delete(
+        self,
+        kind: Kind,
+        key: Key,
+        options: DeleteOptions = NO_DELETE_OPTIONS,
+        review: Review | None = None,
+    ) -> Deleted:
         """Delete an object, or begin to.
 
         Raises:
@@ -235,11 +292,13 @@ class Registry:
         """
         entry = self.get(kind, key)
         obj = kind.read_stored(entry)
-        deletion.check_preconditions(kind.resource, obj, options)
+        deletion.check_preconditions(kind.errors_as or kind.resource, obj, options)
         plan = kind.deletion.plan or deletion.plan_ungraceful
         step = plan(obj, options, self.now())
         if step is Step.NOTHING:
             return Deleted(entry, gone=False)
+        if review is not None:
+            review(None, kind.read(entry))
         final = entry
         if step is not Step.REMOVE:
             final = self._replace(kind, obj, entry, dry_run=options.dry_run)
@@ -255,6 +314,20 @@ class Registry:
 
     def _uid(self) -> str:
         return str(UUID(int=self._random.getrandbits(128), version=4))
+
+
+def _fitting(obj: Object, store: Callable[[], Entry], *, tracks: bool) -> Entry:
+    """Store an object; one that is too large with its owners of fields is stored without them.
+
+    Raises:
+        ApiError: 500, it is too large even so, or they are what the write is about.
+    """
+    try:
+        return store()
+    except ObjectTooLargeError as exc:
+        if not tracks or obj["metadata"].pop("managedFields", None) is None:
+            raise errors.too_large_to_store(exc.size) from None
+    return _fitting(obj, store, tracks=False)
 
 
 def parse_version(text: str) -> int:
@@ -283,11 +356,12 @@ def _unstored(obj: Object) -> Entry:
     return Entry(key, uid_of(obj), revision, encode(obj), labels_of(obj), NO_FIELDS)
 
 
-def _uid_mismatch(kind: Kind, key: Key, wanted: str, found: str) -> str:
-    """The cause in etcd's words, which reach the client."""
+def _uid_mismatch(kind: Kind, key: Key, wanted: str, found: str, *, dry_run: bool = False) -> str:
+    """The cause in etcd's words, which reach the client; a dry run does not come to etcd."""
     prefix = kind.dialect.key_prefix(kind.resource)
+    root = "" if dry_run else "/registry"
     return (
-        f"StorageError: invalid object, Code: 4, Key: /registry/{prefix}/{key.path}, "
+        f"StorageError: invalid object, Code: 4, Key: {root}/{prefix}/{key.path}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: "
         f"{wanted}, UID in object meta: {found}"
     )

@@ -1,14 +1,16 @@
 """HTTP replies: JSON bodies with the headers that clients of the API look at."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from kthena.local.apiserver import errors
 
 _HEADERS: Final = {"Cache-Control": "no-cache, private", "Content-Type": "application/json"}
+_RAW_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
 _MAX_WARNINGS_BYTES: Final = 4096
 
 
@@ -17,6 +19,22 @@ def json_reply(body: bytes, status: int = 200, warnings: Sequence[str] = ()) -> 
     response = Response(body + b"\n", status_code=status, headers=_HEADERS)
     response.raw_headers += warning_headers(warnings)
     return response
+
+
+class StreamedReply:
+    """An ASGI response whose JSON body comes in pieces, each made when the last has been taken."""
+
+    def __init__(self, pieces: Iterable[bytes], warnings: Sequence[str] = ()) -> None:
+        self._pieces = pieces
+        self._headers = [*_RAW_HEADERS, *warning_headers(warnings)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"\n"})
 
 
 def warning_headers(warnings: Sequence[str]) -> list[tuple[bytes, bytes]]:

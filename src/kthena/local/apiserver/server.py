@@ -1,5 +1,6 @@
 """The API server on a socket."""
 
+import asyncio
 import socket
 from functools import partial
 from ipaddress import ip_address
@@ -12,6 +13,7 @@ from kthena.local.apiserver.config import ApiServerConfig
 from kthena.local.apiserver.connection import Connection
 from kthena.local.apiserver.core import Core
 from kthena.local.apiserver.logs import LogSource
+from kthena.local.apiserver.storage.datafile import StorageError
 
 _USER = "kthena"
 _KEEP_ALIVE_S = 300
@@ -22,6 +24,9 @@ class ApiServer:
     """Serves one store on loopback, on the running loop.
 
     Mutable state: the socket and uvicorn's server, between `start` and `stop`.
+
+    Raises:
+        StorageError: the data directory cannot be used.
     """
 
     def __init__(self, config: ApiServerConfig | None = None) -> None:
@@ -109,10 +114,29 @@ class ApiServer:
         self._server, self._socket = server, listener
 
     async def stop(self) -> None:
-        """End all watches, let requests finish for a short time, and close the socket."""
+        """End all watches, let requests finish for a short time, and close the socket and the data.
+
+        A server that was never started is stopped as well, since it has its data open.
+        """
         server, listener = self._server, self._socket
-        if server is None or listener is None:
-            return
         self._server = self._socket = None
         self.core.stop()
-        await server.shutdown(sockets=[listener])
+        if server is not None and listener is not None:
+            await server.shutdown(sockets=[listener])
+        await self.core.close()
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why objects cannot be kept any more; None as long as they can be."""
+        return self.core.journal.failure if self.core.journal is not None else None
+
+    async def wait_failed(self) -> None:
+        """Wait until objects cannot be kept any more; in memory they always can be.
+
+        Raises:
+            StorageError: the data directory has failed; every request is answered with 500 since.
+        """
+        if self.core.journal is None:
+            await asyncio.Event().wait()
+        else:
+            await self.core.journal.wait_failed()

@@ -8,15 +8,18 @@ resource (`deployments.apps`), whatever their version.
 
 All methods are synchronous and are called from one event loop, so reading an entry and replacing it
 is atomic; `expected` makes the caller say what it has read all the same. Objects and revisions change
-in `_commit` only, which is where a durable log belongs; `reindex` replaces no more than the selectable
-fields beside them, which follow from the objects.
+in `_commit` only; `reindex` replaces no more than the selectable fields beside them, which follow from
+the objects. What is to outlive the process is kept by an observer (`storage`) and comes back with
+`restore`; the log of changes starts anew then, so that versions of before are told 410, as they are by
+a kube-apiserver that has started again.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from sys import intern
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,6 +29,9 @@ from kthena.machinery.objects import Object, labels_of, name_of, namespace_of, u
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 _MAX_PLAIN_FLOAT: Final = 1e21
+
+_WHOLE_FLOAT_ENDS: Final = (b".0,", b".0}", b".0]")
+"""How a float without a fraction ends; a text that ends so has quotes behind it mostly."""
 
 DEFAULT_LOG_LENGTH: Final = 4096
 """Changes that a bucket remembers; a watch or a continue token older than that is told 410."""
@@ -114,13 +120,26 @@ class RevisionGoneError(Exception):
 
 
 class ObjectTooLargeError(Exception):
-    """The encoded object is longer than `MAX_OBJECT_BYTES`."""
+    """The encoded object is longer than `MAX_OBJECT_BYTES`: `size`."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
 
 
 Observer = Callable[[Change, Object], None]
 """Told of every change, in order, with the decoded object, which it must not change."""
 
 NO_FIELDS: Final[Mapping[str, str]] = {}
+
+
+class Stored(NamedTuple):
+    """An object that was stored before: decoded, encoded, and its selectable fields."""
+
+    bucket: str
+    obj: Object
+    data: bytes
+    fields: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -149,7 +168,7 @@ class _Bucket:
 def encode(obj: Object) -> bytes:
     """The object as it is stored: compact JSON with sorted keys, and numbers as Go writes them."""
     data = _ENCODER.encode(obj)
-    if b".0" not in data:
+    if not any(end in data for end in _WHOLE_FLOAT_ENDS):
         return data
     # Perhaps a float without a fraction, which Go writes, and reads back, as an integer.
     return _ENCODER.encode(_with_plain_integers(obj))
@@ -178,9 +197,26 @@ class Store:
     def _new_bucket(self) -> _Bucket:
         return _Bucket(forgotten=self._first_revision - 1)
 
-    def observe(self, observer: Observer) -> None:
-        """Tell `observer` of every change from here on."""
-        self._observers.append(observer)
+    def restore(self, revision: int, stored: Iterable[Stored]) -> None:
+        """Take over what an earlier store held at `revision`; observers see the objects as new ones.
+
+        Nothing may have been stored before.
+        """
+        self.revision = revision
+        self._first_revision = revision + 1
+        for bucket, obj, data, fields in stored:
+            key = _key_of(obj)
+            made = int(obj["metadata"]["resourceVersion"])
+            entry = Entry(key, uid_of(obj), made, data, _labels(obj), fields)
+            state = self._buckets[bucket]
+            state.entries[key.path] = entry
+            insort(state.paths, key.path)
+            for observer in self._observers:
+                observer(Change(ChangeType.ADDED, bucket, entry, None), obj)
+
+    def observe(self, observer: Observer, *, first: bool = False) -> None:
+        """Tell `observer` of every change from here on, `first` before the others."""
+        self._observers.insert(0 if first else len(self._observers), observer)
 
     def get(self, bucket: str, key: Key) -> Entry | None:
         """The entry under a key."""
@@ -289,7 +325,7 @@ class Store:
         revision = self.revision + 1
         obj["metadata"]["resourceVersion"] = str(revision)
         data = encode(obj)
-        return Entry(key, uid_of(obj), revision, data, dict(labels_of(obj)), fields)
+        return Entry(key, uid_of(obj), revision, data, _labels(obj), fields)
 
     def _commit(self, change: Change, obj: Object) -> None:
         state = self._buckets[change.bucket]
@@ -311,9 +347,14 @@ def _key_of(obj: Object) -> Key:
     return Key(namespace_of(obj), name_of(obj))
 
 
+def _labels(obj: Object) -> Mapping[str, str]:
+    """The labels for selectors; many objects have the same, so their texts are shared."""
+    return {intern(key): intern(value) for key, value in labels_of(obj).items()}
+
+
 def _fitting(entry: Entry) -> Entry:
     if len(entry.data) > MAX_OBJECT_BYTES:
-        raise ObjectTooLargeError
+        raise ObjectTooLargeError(len(entry.data))
     return entry
 
 

@@ -1,10 +1,20 @@
 """What most kinds have in common when they are written: the base of all strategies."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from kthena.local.apiserver.admission import bump_generation, copy_fields
 from kthena.machinery.fields import ErrorList
+from kthena.machinery.managedfields.fieldsets import EMPTY, FieldSet, field, of_path, union
 from kthena.machinery.objects import Object
+
+STATUS_FIELD: Final = of_path([field("status")])
+SPEC_FIELD: Final = of_path([field("spec")])
+
+
+def metadata_field(name: str) -> FieldSet:
+    """A field of the metadata."""
+    return of_path([field("metadata"), field(name)])
 
 
 class PlainStrategy:
@@ -13,6 +23,9 @@ class PlainStrategy:
     allow_create_on_update = False
     allow_unconditional_update = True
     checks_metadata = False
+    repeats_changes = True
+    repeats_metadata = False
+    reset_fields: FieldSet = EMPTY
 
     def prepare_create(self, obj: Object) -> None:
         """Nothing to prepare."""
@@ -39,6 +52,7 @@ class PlainStrategy:
 class SpecStrategy(PlainStrategy):
     """Objects with a spec that users write and a status that only the subresource changes."""
 
+    reset_fields = STATUS_FIELD
     counts_generation = True
     """Whether a change of the spec counts as a generation."""
 
@@ -60,6 +74,9 @@ class StatusStrategy(PlainStrategy):
 
     def __init__(self, kept_metadata: tuple[str, ...] = ()) -> None:
         self._kept_metadata = kept_metadata
+        self.reset_fields = SPEC_FIELD
+        for name in kept_metadata:
+            self.reset_fields = union(self.reset_fields, metadata_field(name))
 
     def prepare_update(self, new: Object, old: Object) -> None:
         """Take only the status, and the metadata that the kind lets this subresource change."""

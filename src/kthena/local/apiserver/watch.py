@@ -8,10 +8,10 @@ kube-apiserver, so that nobody waits for it.
 """
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from kthena.local.apiserver.options import ListOptions
 from kthena.local.apiserver.store import Change, ChangeType, Entry
@@ -23,16 +23,27 @@ MAX_QUEUE_BYTES: Final = 32 * 1024 * 1024
 """How much of objects may wait for a watcher, however few events it is."""
 
 
-class WatchEvent(NamedTuple):
-    """An event of one watcher; the type is that of the wire.
+@dataclass(slots=True, eq=False)
+class WatchEvent:
+    """An event of all watchers of one selection; the type is that of the wire.
 
     `lost_at` is the revision at which the object left the selection, 0 where it did not: the event
-    shows the state before, at that revision.
+    shows the state before, at that revision. Mutable: the last encoding is kept, since watchers
+    mostly want the same one.
     """
 
     type: str
     entry: Entry
     lost_at: int = 0
+    _frame_of: object = None
+    _frame: bytes = b""
+
+    def frame(self, form: object, encode: Callable[["WatchEvent"], bytes]) -> bytes:
+        """The event in a form, as `encode` makes it."""
+        if self._frame_of is not form:
+            self._frame = encode(self)
+            self._frame_of = form
+        return self._frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +92,7 @@ class Watcher:
     reader waits on.
     """
 
-    def __init__(self, selection: Selection, after: int, limit: int) -> None:
-        self._selection = selection
+    def __init__(self, after: int, limit: int) -> None:
         self._after = after
         self._limit = limit
         self._pending: deque[WatchEvent] = deque()
@@ -90,12 +100,9 @@ class Watcher:
         self._waiter: asyncio.Future[None] | None = None
         self.closed = False
 
-    def offer(self, change: Change) -> None:
-        """Queue the event that the change is, if any; a full queue closes the watcher."""
-        if self.closed or change.revision <= self._after:
-            return
-        event = self._selection.event(change)
-        if event is None:
+    def offer(self, event: WatchEvent, revision: int) -> None:
+        """Queue the event of a revision; a full queue closes the watcher."""
+        if self.closed or revision <= self._after:
             return
         if len(self._pending) >= self._limit or self._pending_bytes > MAX_QUEUE_BYTES:
             self._take()
@@ -140,34 +147,55 @@ class Watcher:
 
 
 class WatchHub:
-    """Hands changes to watchers. Mutable state: the watchers by bucket."""
+    """Hands changes to watchers. Mutable state: the watchers by bucket and selection."""
 
     def __init__(self, queue_length: int = DEFAULT_QUEUE_LENGTH) -> None:
         self._queue_length = queue_length
-        self._watchers: dict[str, set[Watcher]] = defaultdict(set)
+        self._watchers: dict[str, dict[Selection, set[Watcher]]] = {}
 
     def publish(self, change: Change, obj: Object) -> None:
         """Observe the store."""
         del obj
-        for watcher in tuple(self._watchers.get(change.bucket, ())):
-            watcher.offer(change)
-            if watcher.closed:
-                self.remove(change.bucket, watcher)
+        slow = []
+        for selection, watchers in self._watchers.get(change.bucket, {}).items():
+            event = selection.event(change)
+            if event is None:
+                continue
+            for watcher in watchers:
+                watcher.offer(event, change.revision)
+                if watcher.closed:
+                    slow.append((selection, watcher))
+        for selection, watcher in slow:
+            self.remove(change.bucket, selection, watcher)
 
     def add(self, bucket: str, selection: Selection, after: int) -> Watcher:
         """A new watcher of the changes after a revision, from here on."""
-        watcher = Watcher(selection, after, self._queue_length)
-        self._watchers[bucket].add(watcher)
+        watcher = Watcher(after, self._queue_length)
+        self._watchers.setdefault(bucket, {}).setdefault(selection, set()).add(watcher)
         return watcher
 
-    def remove(self, bucket: str, watcher: Watcher) -> None:
+    def remove(self, bucket: str, selection: Selection, watcher: Watcher) -> None:
         """Forget a watcher; one that is not known is no error."""
-        self._watchers[bucket].discard(watcher)
+        selections = self._watchers.get(bucket, {})
+        watchers = selections.get(selection, set())
+        watchers.discard(watcher)
+        if selection in selections and not watchers:
+            del selections[selection]
 
-    def close_bucket(self, bucket: str) -> None:
-        """End the watches of a resource that is no longer served."""
-        for watcher in self._watchers.pop(bucket, ()):
-            watcher.close()
+    def close_bucket(self, bucket: str, after_s: float = 0) -> None:
+        """End the watches of a resource that is no longer served, or is served in another way.
+
+        With `after_s` those that are there now end so much later.
+        """
+        watchers = [each for group in self._watchers.get(bucket, {}).values() for each in group]
+        if not watchers:
+            return
+        if after_s:
+            loop = asyncio.get_running_loop()
+            loop.call_later(after_s, _close_all, watchers)
+        else:
+            del self._watchers[bucket]
+            _close_all(watchers)
 
     def close(self) -> None:
         """End all watches."""
@@ -176,7 +204,12 @@ class WatchHub:
 
     def __len__(self) -> int:
         """How many watchers there are."""
-        return sum(map(len, self._watchers.values()))
+        return sum(len(group) for each in self._watchers.values() for group in each.values())
+
+
+def _close_all(watchers: Iterable[Watcher]) -> None:
+    for watcher in watchers:
+        watcher.close()
 
 
 def selected(changes: Iterable[Change], selection: Selection) -> Iterator[WatchEvent]:

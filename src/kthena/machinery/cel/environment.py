@@ -10,13 +10,16 @@ from kthena.machinery.cel.evaluator import Evaluate, build
 from kthena.machinery.cel.functions import FunctionTable, merge
 from kthena.machinery.cel.library import (
     addresses,
+    authorization,
     conversions,
     kubernetes,
     lists,
+    named_formats,
     operators,
     optionals,
     strings,
     times,
+    versions,
 )
 from kthena.machinery.cel.parser import parse
 from kthena.machinery.cel.syntax import CelCompileError
@@ -69,6 +72,9 @@ def functions() -> FunctionTable:
                 optionals,
                 kubernetes,
                 addresses,
+                authorization,
+                named_formats,
+                versions,
             )
         ),
         {name: types.type_of(instance) for name, instance in _TYPE_NAMES.items()},

@@ -7,7 +7,10 @@ StrategicMergePatch. Directives: `$patch` (replace, delete), `$retainKeys`, `$se
 `$deleteFromPrimitiveList/FIELD`. What is given stays as it is: the merge changes copies.
 """
 
-from typing import Any, NamedTuple
+import json
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from kthena.machinery.objects import Object, copy_json
 from kthena.machinery.schema.topology import Topology
@@ -99,11 +102,12 @@ def _merge_list(
     merge_key = field.merge_key
     if _element_type(current, patch) is not dict:
         if deletes:
-            return [entry for entry in current if not _contains(patch, entry)]
-        merged: list[Any] = []
+            deleted = {_mark(entry) for entry in patch}
+            return [entry for entry in current if _mark(entry) not in deleted]
+        distinct: dict[_Mark, Any] = {}
         for entry in current + patch:
-            if not _contains(merged, entry):
-                merged.append(entry)
+            distinct.setdefault(_mark(entry), entry)
+        merged = list(distinct.values())
         merge_key = ""
     else:
         if not merge_key:
@@ -114,14 +118,20 @@ def _merge_list(
 
 
 def _merge_by_key(current: list[Any], patch: list[Any], field: _Field) -> list[Any]:
+    merge_key = field.merge_key
     merged = list(current)
+    places = _places(merged, merge_key)
     for entry in patch:
-        value = _key_value(entry, field.merge_key)
-        index = _index_by_key(merged, field.merge_key, value)
-        if index >= 0:
-            merged[index] = _merge_map(merged[index], entry, field.schema)
-        else:
+        mark = _mark(_key_value(entry, merge_key))
+        index = places.get(mark)
+        if index is None:
+            places[mark] = len(merged)
             merged.append(entry)
+            continue
+        merged[index] = _merge_map(merged[index], entry, field.schema)
+        if merge_key not in merged[index]:
+            # A null has taken the key away.
+            places = _places(merged, merge_key)
     return merged
 
 
@@ -196,22 +206,28 @@ def _apply_list_directives(
 ) -> tuple[list[Any], list[Any]]:
     """The list without what the patch deletes, and the patch without its directives."""
     plain = []
+    deleted: set[_Mark] = set()
     replaces = False
     for entry in patch:
         directive = entry.get(_DIRECTIVE)
         if _DIRECTIVE not in entry:
             plain.append(entry)
         elif directive == "delete":
-            value = _key_value(entry, merge_key)
+            deleted.add(_mark(_key_value(entry, merge_key)))
             _check_maps(current)
-            current = [other for other in current if not _has_key(other, merge_key, value)]
         elif directive == "replace":
             replaces = True
         elif directive == "merge":
             raise StrategicMergeError("merging lists cannot yet be specified in the patch")
         else:
             raise _bad_directive(directive, entry)
-    return (plain, []) if replaces else (current, plain)
+    if replaces:
+        return plain, []
+    return [
+        entry
+        for entry in current
+        if merge_key not in entry or _mark(entry[merge_key]) not in deleted
+    ], plain
 
 
 def _apply_retain_keys(original: Object, patch: Object) -> None:
@@ -319,34 +335,36 @@ def _ordered(merged: list[Any], wanted: list[Any], server: list[Any], merge_key:
 
     An entry of the server's own goes before the first wanted entry that it preceded there.
     """
-
-    def position(entries: list[Any], entry: Any) -> int:
-        if not merge_key:
-            return next((i for i, other in enumerate(entries) if _same(other, entry)), -1)
-        return _index_by_key(entries, merge_key, _key_value(entry, merge_key))
-
     if merge_key:
         for entry in (*merged, *wanted, *server):
             _key_value(entry, merge_key)
-    chosen = [entry for entry in merged if position(wanted, entry) >= 0]
-    others = [entry for entry in merged if position(wanted, entry) < 0]
-    chosen.sort(key=lambda entry: position(wanted, entry))
-    others.sort(key=lambda entry: position(server, entry))
+    in_wanted, in_server = _places(wanted, merge_key), _places(server, merge_key)
+
+    def position(places: Mapping[_Mark, int], entry: Any) -> int:
+        return places.get(_mark(entry[merge_key] if merge_key else entry), -1)
+
+    chosen = [entry for entry in merged if position(in_wanted, entry) >= 0]
+    chosen.sort(key=lambda entry: position(in_wanted, entry))
+    others = [entry for entry in merged if position(in_wanted, entry) < 0]
+    others.sort(key=lambda entry: position(in_server, entry))
     result = []
-    while others and chosen:
-        place, limit = position(server, others[0]), position(server, chosen[0])
-        source = others if 0 <= place < limit else chosen
-        result.append(source.pop(0))
-    return result + others + chosen
+    waiting, rest = deque(chosen), deque(others)
+    while rest and waiting:
+        place, limit = position(in_server, rest[0]), position(in_server, waiting[0])
+        source = rest if 0 <= place < limit else waiting
+        result.append(source.popleft())
+    return [*result, *rest, *waiting]
 
 
-def _index_by_key(entries: list[Any], merge_key: str, value: Any) -> int:
+def _places(entries: list[Any], merge_key: str) -> dict["_Mark", int]:
+    """Where each entry stands first, by its value, or by that of the merge key where it has one."""
+    places: dict[_Mark, int] = {}
     for index, entry in enumerate(entries):
-        if not isinstance(entry, dict):
-            raise StrategicMergeError(f"value for key {index} is not a map")
-        if _has_key(entry, merge_key, value):
-            return index
-    return -1
+        if not merge_key:
+            places.setdefault(_mark(entry), index)
+        elif merge_key in entry:
+            places.setdefault(_mark(entry[merge_key]), index)
+    return places
 
 
 def _key_value(entry: Any, merge_key: str) -> Any:
@@ -358,18 +376,20 @@ def _key_value(entry: Any, merge_key: str) -> Any:
     return entry[merge_key]
 
 
-def _has_key(entry: Object, merge_key: str, value: Any) -> bool:
-    return merge_key in entry and _same(entry[merge_key], value)
-
-
 def _check_maps(entries: list[Any]) -> None:
     for entry in entries:
         if not isinstance(entry, dict):
             raise _wrong_type(dict, entry)
 
 
-def _contains(entries: list[Any], entry: Any) -> bool:
-    return any(_same(other, entry) for other in entries)
+_Mark: TypeAlias = tuple[type, Any]
+
+
+def _mark(value: Any) -> _Mark:
+    """Equal for equal values, without Python's True == 1, and to be looked up."""
+    if isinstance(value, dict | list):
+        return type(value), json.dumps(value, sort_keys=True)
+    return type(value), value
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -8,10 +8,18 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from kthena.machinery.schema.structural import UNSET
+
 Resolve = Callable[[str], Mapping[str, Any]]
 """Gives the schema that a `$ref` names."""
 
 COMPONENT_PREFIX: Final = "#/components/schemas/"
+
+_WHOLE: Final = (
+    "io.k8s.apimachinery.pkg.api.resource.Quantity",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension",
+)
+"""Components that say nothing of how they merge; kube-openapi knows them by name."""
 
 
 class OpenApiSchema:
@@ -29,17 +37,26 @@ class OpenApiSchema:
         """The view of a component; it is looked for when it is first used."""
         return cls({"$ref": COMPONENT_PREFIX + name}, resolve)
 
+    preserve_unknown = False
+    embedded_resource = False
+
     @cached_property
-    def _node(self) -> Mapping[str, Any]:
-        node = self._given
+    def _resolved(self) -> tuple[Mapping[str, Any], str]:
+        """The node behind the references, and the name of the last one."""
+        node, name = self._given, ""
         while True:
             parts: list[Any] = node.get("allOf") or []
             if len(parts) == 1:
                 node = parts[0]
             elif "$ref" in node:
+                name = node["$ref"].removeprefix(COMPONENT_PREFIX)
                 node = self._resolve(node["$ref"])
             else:
-                return node
+                return node, name
+
+    @property
+    def _node(self) -> Mapping[str, Any]:
+        return self._resolved[0]
 
     def _keyword(self, name: str) -> Any:
         return self._given.get(name) or self._node.get(name)
@@ -72,6 +89,27 @@ class OpenApiSchema:
     def additional_schema(self) -> "OpenApiSchema | None":
         """The values of a map."""
         return self._nested("additionalProperties")
+
+    @property
+    def additional_properties(self) -> "OpenApiSchema | bool | None":
+        """The members that are not named."""
+        given = self._node.get("additionalProperties")
+        return given if isinstance(given, bool) else self.additional_schema
+
+    @property
+    def format(self) -> str:
+        """The format of a text or a number."""
+        return str(self._node.get("format") or "")
+
+    @property
+    def default(self) -> Any:
+        """The value of an absent member."""
+        return self._given.get("default", UNSET)
+
+    @property
+    def whole(self) -> bool:
+        """Whether server-side apply takes the value as one."""
+        return self._resolved[1] in _WHOLE
 
     @property
     def list_type(self) -> str | None:

@@ -119,6 +119,9 @@ class StructuralSchema:
         "value",
     )
 
+    whole = False
+    """What custom resources are made of is all in their schema."""
+
     patch_strategy = ""
     """Custom resources take no strategic merge patch."""
 

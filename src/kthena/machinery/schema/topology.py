@@ -5,7 +5,7 @@ so that whoever merges objects learns the keys of a list in one way.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Topology(Protocol):
@@ -24,6 +24,36 @@ class Topology(Protocol):
     @property
     def items(self) -> "Topology | None":
         """The entries of a list."""
+        ...
+
+    @property
+    def additional_properties(self) -> "Topology | bool | None":
+        """The members that are not named: their schema, whether there may be any, or nothing said."""
+        ...
+
+    @property
+    def format(self) -> str:
+        """The format of a text or a number."""
+        ...
+
+    @property
+    def default(self) -> Any:
+        """The value of an absent member; `structural.UNSET` where there is none."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether server-side apply takes the value as one, whatever it is made of."""
+        ...
+
+    @property
+    def preserve_unknown(self) -> bool:
+        """Whether members that the schema does not name are kept, here and below."""
+        ...
+
+    @property
+    def embedded_resource(self) -> bool:
+        """Whether the value is an object of the API, of a kind that it says itself."""
         ...
 
     @property

@@ -9,13 +9,15 @@ from kthena.local.apiserver.builtins import (
     events,
     pods,
     printers,
-    reviews,
     services,
     workloads,
 )
+from kthena.local.apiserver.builtins.admissionpolicies import admission_policy_kinds
 from kthena.local.apiserver.builtins.representation import Default, builtin
 from kthena.local.apiserver.builtins.serviceaddresses import Services
+from kthena.local.apiserver.builtins.stored import stored_kinds
 from kthena.local.apiserver.builtins.subresources import BINDING, WORKLOAD_SCALE
+from kthena.local.apiserver.deletion import plan_uncollected
 from kthena.local.apiserver.kinds import (
     ALL_VERBS,
     DeletionRules,
@@ -25,29 +27,14 @@ from kthena.local.apiserver.kinds import (
     Subresource,
     TablePrinter,
 )
-from kthena.local.apiserver.strategies import PlainStrategy, StatusStrategy
+from kthena.local.apiserver.strategies import StatusStrategy
 from kthena.machinery.objects import Object
 from kthena.machinery.resources import Resource
-
-EVENTS_V1: Final = Resource("events.k8s.io", "v1", "events", "Event")
-ACCESS_REVIEWS: Final = Resource(
-    "authorization.k8s.io",
-    "v1",
-    "selfsubjectaccessreviews",
-    "SelfSubjectAccessReview",
-    namespaced=False,
-)
-SUBJECT_REVIEWS: Final = Resource(
-    "authentication.k8s.io",
-    "v1",
-    "selfsubjectreviews",
-    "SelfSubjectReview",
-    namespaced=False,
-)
 
 _NAMESPACE_VERBS: Final = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
 _ALL: Final = ("all",)
 _RETURNED: Final = DeletionRules(returns_object=True)
+_UNCOLLECTED: Final = DeletionRules(plan_uncollected)
 
 
 def _field(*path: str) -> Callable[[Object], str]:
@@ -87,6 +74,9 @@ _POD_FIELDS: Final = {
     "status.podIPs": _pod_ip,
     "spec.hostNetwork": _boolean_field("spec.hostNetwork"),
 }
+_NOT_OFFERED_OF_PODS: Final = frozenset(
+    ("attach", "ephemeralcontainers", "eviction", "exec", "portforward", "proxy", "resize")
+)
 _EVENT_FIELDS: Final = _fields(
     *(f"involvedObject.{name}" for name in
       ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")),
@@ -123,6 +113,7 @@ def _core_kinds() -> list[Kind]:
             events.EventStrategy(),
             printers.EVENTS,
             Names("event", ("ev",)),
+            deletion=_UNCOLLECTED,
             selectable={**_EVENT_FIELDS, "source": _event_source},
         ),
         Kind(
@@ -146,6 +137,7 @@ def _core_kinds() -> list[Kind]:
             printers.NODES,
             Names("node", ("no",)),
             subresources={"status": Subresource(strategy=StatusStrategy())},
+            not_offered=frozenset({"proxy"}),
             selectable={"spec.unschedulable": _boolean_field("spec.unschedulable")},
         ),
         Kind(
@@ -157,9 +149,10 @@ def _core_kinds() -> list[Kind]:
         ),
         Kind(
             builtin(kubernetes.SERVICE_ACCOUNTS),
-            PlainStrategy(),
+            core.ServiceAccountStrategy(),
             printers.PLAIN,
             Names("serviceaccount", ("sa",)),
+            not_offered=frozenset({"token"}),
             deletion=_RETURNED,
         ),
     ]
@@ -176,6 +169,7 @@ def _pod_kind() -> Kind:
             "log": Subresource(("get",)),
             "status": Subresource(strategy=pods.PodStatusStrategy()),
         },
+        not_offered=_NOT_OFFERED_OF_PODS,
         selectable=_POD_FIELDS,
         deletion=DeletionRules(pods.plan_pod_deletion, returns_object=True),
     )
@@ -188,6 +182,7 @@ def _service_kind(all_services: Services) -> Kind:
         printers.SERVICES,
         Names("service", ("svc",), _ALL),
         subresources={"status": Subresource(strategy=services.ServiceStatusStrategy())},
+        not_offered=frozenset({"proxy"}),
         selectable=_fields("spec.clusterIP", "spec.type"),
         deletion=_RETURNED,
     )
@@ -197,6 +192,7 @@ def _workload_kind(
     resource: Resource,
     default: Default,
     strategy: Strategy,
+    status: Strategy,
     printer: TablePrinter,
     short_name: str,
 ) -> Kind:
@@ -207,24 +203,13 @@ def _workload_kind(
         Names(resource.kind.lower(), (short_name,), _ALL),
         subresources={
             "scale": WORKLOAD_SCALE,
-            "status": Subresource(strategy=StatusStrategy(("labels",))),
+            "status": Subresource(strategy=status),
         },
     )
 
 
-def _review_kind(resource: Resource, answer: Callable[[Object], Object]) -> Kind:
-    return Kind(
-        builtin(resource),
-        PlainStrategy(),
-        printers.PLAIN,
-        Names(resource.kind.lower()),
-        verbs=("create",),
-        create=answer,
-    )
-
-
 def builtin_kinds(all_services: Services) -> list[Kind]:
-    """All built-in kinds, but CustomResourceDefinitions."""
+    """All built-in kinds, but reviews and CustomResourceDefinitions."""
     return [
         *_core_kinds(),
         _pod_kind(),
@@ -239,6 +224,7 @@ def builtin_kinds(all_services: Services) -> list[Kind]:
             kubernetes.DEPLOYMENTS,
             workloads.default_deployment,
             workloads.DeploymentStrategy(),
+            workloads.DeploymentStatusStrategy(),
             printers.DEPLOYMENTS,
             "deploy",
         ),
@@ -246,14 +232,16 @@ def builtin_kinds(all_services: Services) -> list[Kind]:
             kubernetes.REPLICA_SETS,
             workloads.default_replica_set,
             workloads.ReplicaSetStrategy(),
+            workloads.WorkloadStatusStrategy(workloads.REPLICA_SET_COUNTS),
             printers.REPLICA_SETS,
             "rs",
         ),
         Kind(
-            builtin(EVENTS_V1),
+            builtin(events.EVENTS_V1),
             events.NewEventStrategy(),
             printers.EVENTS,
             Names("event", ("ev",)),
+            deletion=_UNCOLLECTED,
             selectable={**_EVENT_FIELDS, "source": _event_source},
             field_labels=_NEW_EVENT_LABELS,
             errors_as=kubernetes.EVENTS,
@@ -266,6 +254,6 @@ def builtin_kinds(all_services: Services) -> list[Kind]:
             printers.LEASES,
             Names("lease"),
         ),
-        _review_kind(ACCESS_REVIEWS, reviews.review_access),
-        _review_kind(SUBJECT_REVIEWS, reviews.review_subject),
+        *stored_kinds(),
+        *admission_policy_kinds(),
     ]

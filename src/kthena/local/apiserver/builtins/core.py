@@ -4,7 +4,7 @@ import base64
 from datetime import datetime
 from typing import Any, Final
 
-from kthena.api.kubernetes import NAMESPACES
+from kthena.api.kubernetes import CONFIG_MAPS, NAMESPACES, SECRETS
 from kthena.local.apiserver import errors, gojson
 from kthena.local.apiserver.admission import copy_fields
 from kthena.local.apiserver.builtins.fielderrors import (
@@ -18,9 +18,10 @@ from kthena.local.apiserver.builtins.fielderrors import (
 from kthena.local.apiserver.deletion import set_policy_finalizers
 from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
-from kthena.local.apiserver.strategies import PlainStrategy
+from kthena.local.apiserver.strategies import STATUS_FIELD, PlainStrategy
 from kthena.machinery.conditions import format_time
 from kthena.machinery.fields import ErrorList, ErrorType, FieldError
+from kthena.machinery.metadata import validate_object_meta
 from kthena.machinery.names import check_config_map_key
 from kthena.machinery.objects import Object, is_terminating, name_of
 
@@ -72,7 +73,8 @@ class ConfigMapStrategy(PlainStrategy):
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
         """An immutable one stays as it is."""
-        return _check_immutable(new, old, ("data", "binaryData")) + self.validate_create(new)
+        errors = _check_immutable(new, old, ("data", "binaryData"))
+        return errors + validate_object_meta(new, CONFIG_MAPS) + self.validate_create(new)
 
 
 def default_secret(obj: Object) -> None:
@@ -110,7 +112,8 @@ class SecretStrategy(PlainStrategy):
         errors: ErrorList = []
         if new.get("type") != old.get("type"):
             errors.append(invalid("type", new.get("type"), IMMUTABLE))
-        return errors + _check_immutable(new, old, ("data",)) + self.validate_create(new)
+        errors += _check_immutable(new, old, ("data",))
+        return errors + validate_object_meta(new, SECRETS) + self.validate_create(new)
 
 
 def _check_secret_type(obj: Object, data: dict[str, str]) -> ErrorList:
@@ -151,6 +154,8 @@ def default_namespace(obj: Object) -> None:
 class NamespaceStrategy(PlainStrategy):
     """Writes of Namespaces; the finalizer in the spec goes when they are empty."""
 
+    reset_fields = STATUS_FIELD
+
     def prepare_create(self, obj: Object) -> None:
         """A namespace starts Active, with a finalizer for its content."""
         default_namespace(obj)
@@ -167,6 +172,8 @@ class NamespaceStrategy(PlainStrategy):
 
 class NamespaceFinalizeStrategy(PlainStrategy):
     """`namespaces/finalize`: only the finalizers of the spec change."""
+
+    reset_fields = STATUS_FIELD
 
     def prepare_update(self, new: Object, old: Object) -> None:
         """Keep the status."""
@@ -206,9 +213,23 @@ def default_node(obj: Object) -> None:
 class NodeStrategy(PlainStrategy):
     """Writes of Nodes. A new one may bring its status, as kubelets do."""
 
+    reset_fields = STATUS_FIELD
+
     def prepare_update(self, new: Object, old: Object) -> None:
         """Keep the status."""
         copy_fields(new, old, ("status",))
+
+
+class ServiceAccountStrategy(PlainStrategy):
+    """Writes of ServiceAccounts."""
+
+    repeats_metadata = True
+
+
+def _drop_coordination(new: Object, old: Object) -> None:
+    for name in ("strategy", "preferredHolder"):
+        if name not in (old.get("spec") or {}):
+            new["spec"].pop(name, None)
 
 
 class LeaseStrategy(PlainStrategy):
@@ -216,6 +237,14 @@ class LeaseStrategy(PlainStrategy):
 
     allow_create_on_update = True
     allow_unconditional_update = False
+
+    def prepare_create(self, obj: Object) -> None:
+        """Drop what belongs to coordinated leader election, which is off by default."""
+        _drop_coordination(obj, {})
+
+    def prepare_update(self, new: Object, old: Object) -> None:
+        """The same, unless it was there."""
+        _drop_coordination(new, old)
 
     def validate_create(self, obj: Object) -> ErrorList:
         """Durations and counts."""

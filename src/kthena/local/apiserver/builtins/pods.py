@@ -9,12 +9,23 @@ from typing import Any, Final
 from kthena.local.apiserver.admission import bump_generation, copy_fields
 from kthena.local.apiserver.builtins.fielderrors import NO_ADDRESS, forbidden, invalid
 from kthena.local.apiserver.builtins.podspec import default_pod, default_pod_spec
-from kthena.local.apiserver.builtins.podvalidation import amount, validate_pod_spec
+from kthena.local.apiserver.builtins.podvalidation import (
+    amount,
+    check_tolerations,
+    validate_pod_spec,
+)
+from kthena.local.apiserver.builtins.podwarnings import warn_of_pod_spec
 from kthena.local.apiserver.deletion import plan_deletion
 from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
-from kthena.local.apiserver.strategies import PlainStrategy, StatusStrategy
+from kthena.local.apiserver.strategies import (
+    STATUS_FIELD,
+    PlainStrategy,
+    StatusStrategy,
+    metadata_field,
+)
 from kthena.machinery.fields import ErrorList
+from kthena.machinery.managedfields.fieldsets import union
 from kthena.machinery.names import check_dns1123_label
 from kthena.machinery.objects import Object, copy_json, name_of
 
@@ -24,22 +35,42 @@ _UPDATABLE: Final = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 
+_MAX_INT32: Final = 2**31 - 1
+_GATED: Final = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+    "lastProbeTime": None,
+}
+
 
 def default(pod: Object) -> None:
     """Set what a pod leaves open."""
     default_pod(pod)
     default_pod_spec(pod["spec"])
+    if pod["spec"]["terminationGracePeriodSeconds"] < 0:
+        pod["spec"]["terminationGracePeriodSeconds"] = 1
+    _agree_on_addresses(pod["status"])
 
 
 class PodStrategy(PlainStrategy):
     """Writes of pods."""
 
+    repeats_metadata = True
+
+    reset_fields = STATUS_FIELD
+
     def prepare_create(self, obj: Object) -> None:
         """A pod starts Pending; priorities are those of a cluster without priority classes."""
         obj["metadata"]["generation"] = 1
         obj["status"] = {"phase": "Pending", "qosClass": qos_class(obj["spec"])}
+        if obj["spec"].get("schedulingGates"):
+            created = obj["metadata"]["creationTimestamp"]
+            obj["status"]["conditions"] = [{**_GATED, "lastTransitionTime": created}]
         obj["spec"].setdefault("priority", 0)
         obj["spec"].setdefault("preemptionPolicy", "PreemptLowerPriority")
+        _tolerate_lost_nodes(obj["spec"])
 
     def validate_create(self, obj: Object) -> ErrorList:
         """The rules of a PodSpec, and those that templates are spared."""
@@ -59,6 +90,7 @@ class PodStrategy(PlainStrategy):
         for name in ("priority", "preemptionPolicy"):
             if name in old["spec"]:
                 new["spec"].setdefault(name, old["spec"][name])
+        _tolerate_lost_nodes(new["spec"])
         if new["spec"] != old["spec"]:
             bump_generation(new)
 
@@ -68,17 +100,31 @@ class PodStrategy(PlainStrategy):
         return errors + _check_changes(new["spec"], old["spec"])
 
     def warnings(self, new: Object, old: Object | None) -> Sequence[str]:
-        """A name that makes no host name."""
+        """Of a new pod: a name that makes no host name, and what is odd in its spec."""
         if old is not None:
             return ()
         found = check_dns1123_label(name_of(new))
-        if not found:
-            return ()
         warning = (
             "metadata.name: this is used in the Pod's hostname, which can result in surprising "
             f"behavior; a DNS label is recommended: [{' '.join(found)}]"
         )
-        return (warning,)
+        return (*((warning,) if found else ()), *warn_of_pod_spec(new["spec"], "spec"))
+
+
+def _tolerate_lost_nodes(spec: Object) -> None:
+    """Let a pod stay for a while on a node that is lost, as the plugin DefaultTolerationSeconds does."""
+    tolerations = spec.get("tolerations") or []
+    added = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if not any(
+            (toleration.get("key") or key) == key
+            and (toleration.get("effect") or "NoExecute") == "NoExecute"
+            for toleration in tolerations
+        )
+    ]
+    if added:
+        spec["tolerations"] = [*tolerations, *added]
 
 
 class PodStatusStrategy(StatusStrategy):
@@ -86,13 +132,13 @@ class PodStatusStrategy(StatusStrategy):
 
     def __init__(self) -> None:
         super().__init__(kept_metadata=("ownerReferences",))
+        self.reset_fields = union(self.reset_fields, metadata_field("deletionTimestamp"))
 
     def prepare_update(self, new: Object, old: Object) -> None:
         """Keep the QoS class and the observed generation where the writer does not know them."""
         super().prepare_update(new, old)
         new["metadata"].pop("deletionTimestamp", None)
         status, before = new.setdefault("status", {}), old.get("status") or {}
-        _agree_on_addresses(status)
         for name in ("qosClass", "observedGeneration"):
             if not status.get(name) and before.get(name):
                 status[name] = before[name]
@@ -163,14 +209,9 @@ def _check_changes(new: Object, old: Object) -> ErrorList:
         if len(new.get(name) or ()) != len(old.get(name) or ()):
             return [forbidden(f"spec.{name}", "pod updates may not add or remove containers")]
     errors = _check_deadline(new, old)
-    removed = [
-        toleration
-        for toleration in old.get("tolerations") or ()
-        if toleration not in (new.get("tolerations") or ())
-    ]
-    if removed:
-        detail = "existing toleration can not be modified except its tolerationSeconds"
-        errors.append(forbidden("spec.tolerations", detail))
+    if errors:
+        return errors
+    errors = _keep_tolerations(new, old) + _keep_gates(new, old)
     if new == old:
         return errors
     munged = copy_json(new)
@@ -182,6 +223,8 @@ def _check_changes(new: Object, old: Object) -> ErrorList:
         "terminationGracePeriodSeconds"
     ] == 1:
         copy_fields(munged, old, ("terminationGracePeriodSeconds",))
+    if old.get("schedulingGates"):
+        errors += _keep_node_selector(munged, old)
     if munged != old:
         changed = sorted(name for name in {*munged, *old} if munged.get(name) != old.get(name))
         detail = (
@@ -192,9 +235,48 @@ def _check_changes(new: Object, old: Object) -> ErrorList:
     return errors
 
 
+def _keep_tolerations(new: Object, old: Object) -> ErrorList:
+    """Tolerations may be added, and change for how long they hold."""
+    tolerations, path = new.get("tolerations") or [], "spec.tolerations"
+    kept = [_without_seconds(toleration) for toleration in tolerations]
+    if all(_without_seconds(before) in kept for before in old.get("tolerations") or ()):
+        return check_tolerations(tolerations, path)
+    detail = "existing toleration can not be modified except its tolerationSeconds"
+    return [forbidden(path, detail)]
+
+
+def _without_seconds(toleration: Object) -> Object:
+    return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
+
+
+def _keep_gates(new: Object, old: Object) -> ErrorList:
+    """Scheduling gates may only go."""
+    gates = {gate.get("name") or "" for gate in old.get("schedulingGates") or ()}
+    return [
+        forbidden(
+            f"spec.schedulingGates[{index}].name",
+            f"only deletion is allowed, but found new scheduling gate '{gate.get('name') or ''}'",
+        )
+        for index, gate in enumerate(new.get("schedulingGates") or ())
+        if (gate.get("name") or "") not in gates
+    ]
+
+
+def _keep_node_selector(munged: Object, old: Object) -> ErrorList:
+    """Let a pod that is not yet scheduled ask for more of its node, but not for something else."""
+    after, before = munged.get("nodeSelector") or {}, old.get("nodeSelector") or {}
+    copy_fields(munged, old, ("nodeSelector",))
+    if before.items() <= after.items():
+        return []
+    detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+    return [invalid("spec.nodeSelector", after or None, detail)]
+
+
 def _check_deadline(new: Object, old: Object) -> ErrorList:
     after, before = new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds")
     path = "spec.activeDeadlineSeconds"
+    if after is not None and not 0 <= after <= _MAX_INT32:
+        return [invalid(path, after, f"must be between 0 and {_MAX_INT32}, inclusive")]
     if after is None and before is not None:
         return [invalid(path, None, "must not update from a positive integer to nil value")]
     if after is not None and before is not None and before < after:

@@ -88,11 +88,12 @@ def validate_pod_spec(spec: Object, path: str) -> ErrorList:
         if not reference.get("name"):
             below = f"{path}.imagePullSecrets[{index}]"
             errors.append(required(f"{below}.name"))
+    errors += _check_gates(spec.get("schedulingGates") or (), f"{path}.schedulingGates")
     for name, check in (
-        ("serviceAccountName", check_dns1123_subdomain),
-        ("nodeName", check_dns1123_subdomain),
         ("hostname", check_dns1123_label),
         ("subdomain", check_dns1123_label),
+        ("serviceAccountName", check_dns1123_subdomain),
+        ("nodeName", check_dns1123_subdomain),
         ("priorityClassName", check_dns1123_subdomain),
         ("runtimeClassName", check_dns1123_subdomain),
     ):
@@ -102,7 +103,19 @@ def validate_pod_spec(spec: Object, path: str) -> ErrorList:
     if deadline is not None and not 1 <= deadline <= _MAX_INT32:
         detail = f"must be between 1 and {_MAX_INT32}, inclusive"
         errors.append(invalid(f"{path}.activeDeadlineSeconds", deadline, detail))
-    return errors + _check_tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
+    return errors + check_tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
+
+
+def _check_gates(gates: Any, path: str) -> ErrorList:
+    errors: ErrorList = []
+    seen: set[str] = set()
+    for index, gate in enumerate(gates):
+        name, below = gate.get("name") or "", f"{path}[{index}]"
+        errors += check_text(below, name, check_qualified_name)
+        if name in seen:
+            errors.append(duplicate(below, name))
+        seen.add(name)
+    return errors
 
 
 def _check_labels(path: str, labels: Mapping[str, str]) -> ErrorList:
@@ -418,7 +431,8 @@ def _check_port_or_name(path: str, value: int | str) -> ErrorList:
     return check_port_number(path, value)
 
 
-def _check_tolerations(tolerations: Any, path: str) -> ErrorList:
+def check_tolerations(tolerations: Any, path: str) -> ErrorList:
+    """What is wrong with tolerations."""
     errors: ErrorList = []
     for index, toleration in enumerate(tolerations):
         below = f"{path}[{index}]"

@@ -8,12 +8,16 @@ from kthena.local.apiserver.codec import Decoded
 from kthena.local.apiserver.dialect import BUILTIN
 from kthena.local.apiserver.gotypes import decoder_for
 from kthena.local.apiserver.kinds import Representation
+from kthena.machinery.managedfields.atoms import atom_of
 from kthena.machinery.objects import Object
 from kthena.machinery.resources import Resource
 from kthena.machinery.schema.openapi import COMPONENT_PREFIX, OpenApiSchema
 
 Default = Callable[[Object], None]
 """Sets what an object leaves open."""
+
+
+_OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 class BuiltinCodec:
@@ -30,6 +34,10 @@ class BuiltinCodec:
             self._default(decoded.obj)
         return decoded
 
+    def empty(self) -> Object:
+        """The zero value of the struct."""
+        return self._decoder.decode({}).obj
+
 
 def builtin(
     resource: Resource, default: Default | None = None, *, package: str = "io.k8s.api"
@@ -40,7 +48,12 @@ def builtin(
     component = f"{package}.{struct}"
     codec = BuiltinCodec(struct, resource.kind, default)
     schema = OpenApiSchema.of_component(component, _resolve)
-    return Representation(resource, codec, schema, BUILTIN, component)
+    return Representation(resource, codec, schema, BUILTIN, component, atom_of(schema))
+
+
+def object_meta_schema() -> OpenApiSchema:
+    """The schema of the metadata of any object."""
+    return OpenApiSchema.of_component(_OBJECT_META, _resolve)
 
 
 def _resolve(reference: str) -> Mapping[str, Any]:

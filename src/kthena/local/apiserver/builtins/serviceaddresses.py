@@ -5,10 +5,10 @@ templates expect the fields. IPv4 only.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, ip_address
 from typing import Final
 
-from kthena.local.apiserver.builtins.fielderrors import invalid
+from kthena.local.apiserver.builtins.fielderrors import NO_ADDRESS, invalid
 from kthena.machinery.fields import ErrorList
 from kthena.machinery.objects import Object, key_of
 
@@ -35,25 +35,23 @@ class Addresses:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def allocate(self, spec: Object) -> None:
-        """Fill in what the spec leaves open."""
+    def allocate(self, spec: Object, before: Object) -> ErrorList:
+        """Fill in what the spec leaves open; what forbids it. `before` is the spec that it replaces."""
+        errors = [] if spec["type"] == "ExternalName" else _choose_families(spec, before)
+        if errors:
+            return errors
         if spec["type"] != "ExternalName":
             self._allocate_ip(spec)
         if needs_node_ports(spec):
             self._allocate_node_ports(spec)
+        return []
 
     def _allocate_ip(self, spec: Object) -> None:
-        if not spec.get("clusterIP") and spec.get("clusterIPs"):
-            spec["clusterIP"] = spec["clusterIPs"][0]
         if not spec.get("clusterIP"):
             used = {service["spec"].get("clusterIP") for service in self._services()}
             spec["clusterIP"] = next(ip for ip in _addresses() if ip not in used)
         if not spec.get("clusterIPs"):
             spec["clusterIPs"] = [spec["clusterIP"]]
-        selectorless = not spec.get("selector") and spec["clusterIP"] == "None"
-        spec.setdefault("ipFamilyPolicy", "RequireDualStack" if selectorless else "SingleStack")
-        families = ["IPv4", "IPv6"] if spec["ipFamilyPolicy"] == "RequireDualStack" else ["IPv4"]
-        spec.setdefault("ipFamilies", families)
 
     def _allocate_node_ports(self, spec: Object) -> None:
         used = {number for service in self._services() for number in _node_ports(service["spec"])}
@@ -83,6 +81,54 @@ class Addresses:
             if problem:
                 errors.append(invalid(f"spec.ports[{index}].nodePort", number, problem))
         return errors
+
+
+def _choose_families(spec: Object, before: Object) -> ErrorList:
+    """Set the policy and the families; only services of no selector and no address may have two."""
+    if not spec.get("clusterIP") and spec.get("clusterIPs"):
+        spec["clusterIP"] = spec["clusterIPs"][0]
+    address = spec.get("clusterIP")
+    if address not in (None, "", "None") and not _is_address(address):
+        return [invalid("spec.clusterIPs[0]", address, NO_ADDRESS)]
+    routed = bool(spec.get("selector")) or spec.get("clusterIP") != "None"
+    policy = before.get("ipFamilyPolicy") or ("SingleStack" if routed else "RequireDualStack")
+    policy = spec.setdefault("ipFamilyPolicy", policy)
+    families, path = spec.get("ipFamilies") or [], "spec.ipFamilyPolicy"
+    if policy == "SingleStack" and len(families) == 2:
+        if families != before.get("ipFamilies"):
+            detail = (
+                "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are "
+                "specified"
+            )
+            return [invalid(path, policy, detail)]
+        families = spec["ipFamilies"] = families[:1]
+    elif policy != "SingleStack" and 0 < len(families) < len(before.get("ipFamilies") or ()):
+        return [invalid(path, policy, "must be 'SingleStack' to release the secondary IP family")]
+    if not routed:
+        families = families or ["IPv4"]
+        other = "IPv6" if families == ["IPv4"] else "IPv4"
+        single = len(families) == 2 or policy == "SingleStack"
+        spec["ipFamilies"] = families if single else [*families, other]
+        return []
+    errors: ErrorList = []
+    if policy == "RequireDualStack":
+        detail = "this cluster is not configured for dual-stack services"
+        errors.append(invalid(path, policy, detail))
+    errors += [
+        invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster")
+        for index, family in enumerate(families)
+        if family != "IPv4"
+    ]
+    spec["ipFamilies"] = families or ["IPv4"]
+    return errors
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _addresses() -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from kthena.api.kubernetes import SERVICES
 from kthena.local.apiserver.admission import copy_fields
 from kthena.local.apiserver.builtins.fielderrors import forbidden, invalid
 from kthena.local.apiserver.builtins.serviceaddresses import (
@@ -11,11 +12,13 @@ from kthena.local.apiserver.builtins.serviceaddresses import (
     needs_node_ports,
 )
 from kthena.local.apiserver.builtins.servicevalidation import is_external, validate_service
-from kthena.local.apiserver.strategies import PlainStrategy, StatusStrategy
+from kthena.local.apiserver.errors import invalid_object
+from kthena.local.apiserver.strategies import STATUS_FIELD, PlainStrategy, StatusStrategy
 from kthena.machinery.fields import ErrorList
-from kthena.machinery.objects import Object
+from kthena.machinery.objects import Object, name_of
 
 _ADDRESS_FIELDS: Final = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+_KEPT_FIELDS: Final = ("clusterIP", "clusterIPs")
 _CLIENT_IP_TIMEOUT_S: Final = 10800
 
 
@@ -44,6 +47,8 @@ def default(service: Object) -> None:
 class ServiceStrategy(PlainStrategy):
     """Writes of services; allocation looks at the services that there are."""
 
+    reset_fields = STATUS_FIELD
+
     allow_create_on_update = True
 
     def __init__(self, services: Services) -> None:
@@ -52,7 +57,12 @@ class ServiceStrategy(PlainStrategy):
     def prepare_create(self, obj: Object) -> None:
         """Drop the status, hand out addresses and ports."""
         obj["status"] = {"loadBalancer": {}}
-        self._addresses.allocate(obj["spec"])
+        self._allocate(obj, {})
+
+    def _allocate(self, service: Object, before: Object) -> None:
+        errors = self._addresses.allocate(service["spec"], before)
+        if errors:
+            raise invalid_object(SERVICES, name_of(service), errors)
 
     def validate_create(self, obj: Object) -> ErrorList:
         """The rules of services."""
@@ -72,7 +82,7 @@ class ServiceStrategy(PlainStrategy):
             _drop_node_ports(spec, before)
         if not is_external(spec):
             _drop_unchanged(spec, before, ("externalTrafficPolicy",))
-        self._addresses.allocate(spec)
+        self._allocate(new, before)
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
         """A cluster IP stays for life."""
@@ -91,6 +101,8 @@ class ServiceStrategy(PlainStrategy):
 
 class ServiceStatusStrategy(StatusStrategy):
     """`services/status`: only load balancers have addresses of their own."""
+
+    allow_create_on_update = True
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
         """Addresses are for the type that has them."""
@@ -114,7 +126,7 @@ def _keep_addresses(spec: Object, before: Object) -> None:
     if changed and spec.get("clusterIPs") == before.get("clusterIPs"):
         address = spec.get("clusterIP")
         spec["clusterIPs"] = [address] if address else []
-    for name in _ADDRESS_FIELDS:
+    for name in _KEPT_FIELDS:
         if not spec.get(name) and before.get(name):
             spec[name] = before[name]
 

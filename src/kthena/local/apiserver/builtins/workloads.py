@@ -1,6 +1,7 @@
 """Deployments, ReplicaSets and ControllerRevisions."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from kthena.local.apiserver.admission import bump_generation, copy_fields
@@ -15,15 +16,27 @@ from kthena.local.apiserver.builtins.fielderrors import (
 )
 from kthena.local.apiserver.builtins.podspec import default_pod_spec
 from kthena.local.apiserver.builtins.podvalidation import validate_pod_spec
-from kthena.local.apiserver.strategies import PlainStrategy, SpecStrategy
+from kthena.local.apiserver.builtins.podwarnings import warn_of_template
+from kthena.local.apiserver.strategies import PlainStrategy, SpecStrategy, StatusStrategy
 from kthena.machinery.fields import OMITTED, ErrorList, ErrorType, FieldError, format_json
 from kthena.machinery.names import check_label_value, check_qualified_name
-from kthena.machinery.objects import Object
+from kthena.machinery.objects import Object, name_of
 from kthena.machinery.selectors import SelectorError, label_selector_from_object
 
 _PERCENT: Final = re.compile(r"[0-9]+%")
 _STRATEGIES: Final = ("Recreate", "RollingUpdate")
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+_PARTS: Final = ("updatedReplicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+
+DEPLOYMENT_COUNTS: Final = (
+    *("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas"),
+    *("unavailableReplicas", "terminatingReplicas", "collisionCount"),
+)
+REPLICA_SET_COUNTS: Final = (
+    *("replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"),
+    *("observedGeneration", "terminatingReplicas"),
+)
 
 
 def default_deployment(obj: Object) -> None:
@@ -75,6 +88,52 @@ class DeploymentStrategy(SpecStrategy):
         """The selector is fixed."""
         return self.validate_create(new) + _check_same_selector(new, old)
 
+    def warnings(self, new: Object, old: Object | None) -> Sequence[str]:
+        """What is odd in the template, where it is new."""
+        return _warn_of_template(new, old)
+
+
+class WorkloadStatusStrategy(StatusStrategy):
+    """The status of a workload: `counts` are the names of its counts, in the order of the API."""
+
+    def __init__(self, counts: Sequence[str], kept_metadata: tuple[str, ...] = ()) -> None:
+        super().__init__(kept_metadata)
+        self._counts = counts
+
+    def validate_update(self, new: Object, old: Object) -> ErrorList:
+        """No count is negative, and no part larger than the whole."""
+        del old
+        status = new.get("status") or {}
+        errors: ErrorList = []
+        for name in self._counts:
+            errors += check_not_negative(f"status.{name}", status.get(name) or 0)
+        total, ready = (status.get(name) or 0 for name in ("replicas", "readyReplicas"))
+        for name in _PARTS:
+            part = status.get(name) or 0
+            if name in self._counts and part > total:
+                detail = "cannot be greater than status.replicas"
+                errors.append(invalid(f"status.{name}", part, detail))
+        available = status.get("availableReplicas") or 0
+        if available > ready:
+            detail = "cannot be greater than readyReplicas"
+            errors.append(invalid("status.availableReplicas", available, detail))
+        return errors
+
+
+class DeploymentStatusStrategy(WorkloadStatusStrategy):
+    """The status of Deployments."""
+
+    def __init__(self) -> None:
+        super().__init__(DEPLOYMENT_COUNTS, ("labels",))
+
+    def validate_update(self, new: Object, old: Object) -> ErrorList:
+        """Collisions are only ever added to."""
+        errors = super().validate_update(new, old)
+        after, before = ((obj.get("status") or {}).get("collisionCount") for obj in (new, old))
+        if before is not None and (after or 0) < before:
+            errors.append(invalid("status.collisionCount", after or 0, "cannot be decremented"))
+        return errors
+
 
 class ReplicaSetStrategy(SpecStrategy):
     """Writes of ReplicaSets."""
@@ -95,15 +154,24 @@ class ReplicaSetStrategy(SpecStrategy):
         """The selector is fixed."""
         return self.validate_create(new) + _check_same_selector(new, old)
 
+    def warnings(self, new: Object, old: Object | None) -> Sequence[str]:
+        """What is odd in the template, where it is new."""
+        return _warn_of_template(new, old)
+
 
 class ControllerRevisionStrategy(PlainStrategy):
     """Writes of ControllerRevisions: only the number may change."""
 
+    repeats_metadata = True
+
     def validate_create(self, obj: Object) -> ErrorList:
         """The number counts from zero, and there is data."""
         errors = check_not_negative("revision", obj.get("revision") or 0)
-        if obj.get("data") is None:
+        data = obj.get("data")
+        if data is None:
             errors.append(required("data", "data is mandatory"))
+        elif not isinstance(data, dict):
+            errors.append(required("data", "data must be a valid JSON object"))
         return errors
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
@@ -114,9 +182,24 @@ class ControllerRevisionStrategy(PlainStrategy):
         return errors
 
 
+def _warn_of_template(new: Object, old: Object | None) -> Sequence[str]:
+    if old and new["metadata"].get("generation") == old["metadata"].get("generation"):
+        return ()
+    return warn_of_template(name_of(new), new["spec"]["template"], created=old is None)
+
+
+def _invalid_selector(path: str, selector: Object | None, detail: str) -> FieldError:
+    """An error that shows a selector with its fields in the order of the API's struct."""
+    if selector is None:
+        return invalid(path, None, detail)
+    names = [name for name in ("matchLabels", "matchExpressions") if name in selector]
+    members = ",".join(f'"{name}":{format_json(selector[name])}' for name in names)
+    return FieldError(path, ErrorType.INVALID, OMITTED, f"{{{members}}}: {detail}")
+
+
 def _check_same_selector(new: Object, old: Object) -> ErrorList:
     after, before = new["spec"].get("selector"), old["spec"].get("selector")
-    return [] if after == before else [invalid("spec.selector", after, IMMUTABLE)]
+    return [] if after == before else [_invalid_selector("spec.selector", after, IMMUTABLE)]
 
 
 def _check_selector(spec: Object, owner: str) -> ErrorList:
@@ -132,7 +215,7 @@ def _check_selector(spec: Object, owner: str) -> ErrorList:
     try:
         parsed = label_selector_from_object(selector)
     except SelectorError:
-        return [*errors, invalid(path, selector, "invalid label selector")]
+        return [*errors, _invalid_selector(path, selector, "invalid label selector")]
     if not parsed.empty and not parsed.matches(labels or {}):
         errors.append(_mismatch(labels))
     return errors + template_errors

@@ -23,8 +23,10 @@ from kthena.local.apiserver.customresources.definition import (
 )
 from kthena.local.apiserver.customresources.naming import accept_names
 from kthena.local.apiserver.customresources.serving import SchemaCache, kinds_of
+from kthena.local.apiserver.fieldmanagement import API_SERVER
 from kthena.local.apiserver.kinds import DeletionRules, Kind, Names, Subresource
-from kthena.local.apiserver.registry import Registry
+from kthena.local.apiserver.options import WriteOptions
+from kthena.local.apiserver.registry import Registry, Write
 from kthena.local.apiserver.store import Change, Entry, Key
 from kthena.local.apiserver.strategies import PlainStrategy
 from kthena.local.apiserver.watch import WatchHub
@@ -32,6 +34,9 @@ from kthena.machinery.conditions import FALSE, TRUE, Condition, is_true
 from kthena.machinery.objects import Object, is_terminating, name_of
 
 _CLOSED: Final = "create not allowed while custom resource definition is terminating"
+
+_WATCHES_END_S: Final = 1.0
+"""How long watches go on that were begun before a change of the CRD: their clients start again then."""
 
 BUCKET: Final = str(CUSTOM_RESOURCE_DEFINITIONS)
 
@@ -79,6 +84,16 @@ class DefinitionController:
             self._background.add(self.sync, change.entry.key.name)
         elif change.bucket in self._terminating:
             self._background.add(self.sync, change.bucket)
+
+    def resume(self) -> None:
+        """Serve at once what was served when the store was last in use.
+
+        Only then can objects of CRDs be looked after, and no CRD takes the names of another.
+        """
+        for entry in self._registry.store.list(BUCKET):
+            crd = entry.decode()
+            if is_true((crd.get("status") or {}).get("conditions") or (), "Established"):
+                self._serve(crd)
 
     def sync(self, name: str) -> None:
         """Bring one CRD, and what is served for it, up to date."""
@@ -138,6 +153,8 @@ class DefinitionController:
         if self._served.get(name) == at:
             return
         spec = crd["spec"]
+        if name in self._served:
+            self._hub.close_bucket(name, _WATCHES_END_S)
         self._served[name] = at
         kinds = kinds_of(crd, self._schemas, self._registry.store.revision)
         if kinds and kinds[0].selectable:
@@ -215,9 +232,10 @@ class DefinitionController:
             new["metadata"] = {**new["metadata"], "finalizers": rest}
             return new
 
-        self._registry.update(self._kind, entry.key, without_finalizer, strategy=PlainStrategy())
+        write = Write(WriteOptions(field_manager=API_SERVER))
+        self._registry.update(self._kind, entry.key, without_finalizer, PlainStrategy(), write)
 
     def _write_status(self, crd: Object) -> None:
-        self._registry.update(
-            self._kind, Key("", name_of(crd)), lambda _: crd, DefinitionStatusStrategy()
-        )
+        key, strategy = Key("", name_of(crd)), DefinitionStatusStrategy()
+        write = Write(WriteOptions(field_manager=API_SERVER), subresource="status")
+        self._registry.update(self._kind, key, lambda _: crd, strategy, write)

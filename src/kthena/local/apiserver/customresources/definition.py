@@ -8,9 +8,15 @@ from kthena.local.apiserver.builtins.fielderrors import IMMUTABLE, invalid
 from kthena.local.apiserver.customresources.checks import SchemaCheck, check_definition
 from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
-from kthena.local.apiserver.strategies import PlainStrategy, StatusStrategy
+from kthena.local.apiserver.strategies import (
+    SPEC_FIELD,
+    STATUS_FIELD,
+    PlainStrategy,
+    StatusStrategy,
+)
 from kthena.machinery.conditions import TRUE, Condition, format_time, is_true, set_condition
 from kthena.machinery.fields import ErrorList
+from kthena.machinery.managedfields.fieldsets import field, of_path, union
 from kthena.machinery.objects import Object, is_terminating, name_of
 
 FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
@@ -33,6 +39,8 @@ def storage_version(crd: Object) -> str:
 
 class DefinitionStrategy(PlainStrategy):
     """Writes of CRDs; `check_schema` judges the schemas."""
+
+    reset_fields = STATUS_FIELD
 
     allow_unconditional_update = False
 
@@ -87,6 +95,10 @@ class DefinitionStatusStrategy(StatusStrategy):
     """The status subresource of CRDs: for their controller, and the list of stored versions."""
 
     allow_unconditional_update = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset_fields = union(SPEC_FIELD, of_path([field("metadata")]))
 
 
 def plan_definition_deletion(obj: Object, options: DeleteOptions, now: datetime) -> Step:

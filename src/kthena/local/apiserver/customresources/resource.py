@@ -9,10 +9,11 @@ from typing import Any
 from kthena.local.apiserver.admission import bump_generation, copy_fields
 from kthena.local.apiserver.codec import Decoded
 from kthena.local.apiserver.gotypes import decoder_for
-from kthena.local.apiserver.strategies import PlainStrategy
+from kthena.local.apiserver.strategies import SPEC_FIELD, STATUS_FIELD, PlainStrategy
 from kthena.machinery.fields import ErrorList
+from kthena.machinery.managedfields.fieldsets import EMPTY
 from kthena.machinery.metadata import validate_object_meta, validate_object_meta_update
-from kthena.machinery.objects import Object, copy_json
+from kthena.machinery.objects import Object, copy_json, equal_json
 from kthena.machinery.resources import Resource
 from kthena.machinery.schema.custom import CustomResourceSchema
 from kthena.machinery.schema.defaulting import apply_defaults, drop_nulls
@@ -36,6 +37,10 @@ class CustomResourceCodec:
         problems += [f'unknown field "{path}"' for path in self._normalize(obj)]
         obj["metadata"] = metadata.obj
         return Decoded(obj, problems)
+
+    def empty(self) -> Object:
+        """Nothing at all."""
+        return {}
 
     def refresh(self, obj: Object) -> Object:
         """A stored object as this version has it: its schema may have changed since."""
@@ -63,6 +68,7 @@ class CustomResourceStrategy(PlainStrategy):
         self._names = {"apiVersion": resource.api_version, "kind": resource.kind}
         self._schema = schema
         self._has_status = has_status
+        self.reset_fields = STATUS_FIELD if has_status else EMPTY
 
     def prepare_create(self, obj: Object) -> None:
         """Drop the status where it is a subresource; the first generation."""
@@ -79,7 +85,8 @@ class CustomResourceStrategy(PlainStrategy):
         """Keep the status where it is a subresource; count any other change outside metadata."""
         if self._has_status:
             copy_fields(new, old, ("status",))
-        if _without_metadata(new) != _without_metadata(old):
+        if not equal_json(_without_metadata(new), _without_metadata(old)):
+            # A number that is written 2.0 is a change, although it is stored as 2.
             bump_generation(new)
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
@@ -95,12 +102,16 @@ class CustomResourceStrategy(PlainStrategy):
 class CustomResourceStatusStrategy(CustomResourceStrategy):
     """The status subresource of a custom resource: only the status changes."""
 
+    def __init__(self, resource: Resource, schema: CustomResourceSchema) -> None:
+        super().__init__(resource, schema, has_status=True)
+        self.reset_fields = SPEC_FIELD
+
     def prepare_update(self, new: Object, old: Object) -> None:
         """Take the status and nothing else."""
-        status, version = new.get("status"), new["metadata"].get("resourceVersion")
+        status, metadata = new.get("status"), new["metadata"]
         new.clear()
         new.update(copy_json(old))
-        new["metadata"]["resourceVersion"] = version
+        copy_fields(new["metadata"], metadata, ("resourceVersion", "managedFields"))
         new.pop("status", None)
         if status is not None:
             new["status"] = status

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from kthena.local.apiserver.builtins.representation import object_meta_schema
 from kthena.local.apiserver.builtins.subresources import SCALE
 from kthena.local.apiserver.catalog import version_priority
 from kthena.local.apiserver.customresources.checks import schema_path
@@ -29,6 +30,7 @@ from kthena.local.apiserver.kinds import (
 from kthena.local.apiserver.store import encode
 from kthena.local.apiserver.tables import CustomResourcePrinter
 from kthena.machinery.jsonpath import JsonPath, compile_jsonpath
+from kthena.machinery.managedfields.atoms import resource_atom
 from kthena.machinery.objects import Object
 from kthena.machinery.resources import Resource
 from kthena.machinery.schema.custom import CustomResourceSchema
@@ -118,7 +120,12 @@ def _kind(crd: Object, index: int, schema: CustomResourceSchema) -> Kind:
     subresources = dict(_subresources(resource, schema, version))
     return Kind(
         Representation(
-            resource, CustomResourceCodec(schema), schema.schema, CUSTOM, _component(resource)
+            resource,
+            CustomResourceCodec(schema),
+            schema.schema,
+            CUSTOM,
+            _component(resource),
+            resource_atom(schema.schema, object_meta_schema()),
         ),
         CustomResourceStrategy(resource, schema, has_status="status" in subresources),
         CustomResourcePrinter(version.get("additionalPrinterColumns") or ()),
@@ -147,7 +154,7 @@ def _subresources(
 ) -> Iterator[tuple[str, Subresource]]:
     declared = version.get("subresources") or {}
     if "status" in declared:
-        strategy = CustomResourceStatusStrategy(resource, schema, has_status=True)
+        strategy = CustomResourceStatusStrategy(resource, schema)
         yield "status", Subresource(strategy=strategy)
     if declared.get("scale") is not None:
         yield "scale", Subresource(representation=SCALE, scale=_scale_paths(declared["scale"]))

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.core import Core
+from kthena.local.apiserver.identity import user_of
 from kthena.local.apiserver.kinds import Kind, Representation, Strategy, Subresource
 from kthena.local.apiserver.negotiation import Form, negotiate
 from kthena.local.apiserver.options import Query
@@ -14,6 +15,7 @@ from kthena.local.apiserver.replies import json_reply, object_reply
 from kthena.local.apiserver.requests import ResourcePath
 from kthena.local.apiserver.store import Entry, Key
 from kthena.local.apiserver.tables import check_include, partial_metadata, table
+from kthena.machinery.managedfields.tracking import Tracker
 from kthena.machinery.objects import Object
 
 OBJECT_FORMS = (Form.TABLE, Form.METADATA)
@@ -48,11 +50,29 @@ class ResourceCall:
         return self.kind.strategy if own is None else own
 
     @property
+    def tracker(self) -> Tracker:
+        """Who owns what of the objects that are sent to the path."""
+        management, name = self.core.registry.management, self.path.subresource
+        subresource = self.subresource
+        if subresource is not None and subresource.representation is not None:
+            return management.of_part(subresource.representation, name)
+        return management.of_kind(self.kind, self.strategy, name)
+
+    @property
     def representation(self) -> Representation:
         """What is sent to the path, and answered from it."""
         subresource = self.subresource
         other = subresource.representation if subresource is not None else None
         return self.kind.representation if other is None else other
+
+    @property
+    def user(self) -> Object:
+        """Who the request is from.
+
+        Raises:
+            ApiError: 400, it wants to be of a group, but nobody.
+        """
+        return user_of(self.request.headers.items())
 
     @property
     def user_agent(self) -> str:
@@ -98,9 +118,11 @@ def require_subresource(call: ResourceCall, verb: str) -> Subresource:
     """The subresource of the path, which is offered for a verb.
 
     Raises:
-        ApiError: 404, there is no such subresource; 405, it has not this verb.
+        ApiError: 404, there is no such subresource; 405, it is not offered or has not this verb.
     """
     subresource = call.subresource
+    if call.path.subresource in call.kind.not_offered:
+        raise errors.not_offered(call.kind.resource, call.path.subresource)
     if subresource is None:
         if call.kind.dialect.generic_errors:
             raise errors.no_such_resource()

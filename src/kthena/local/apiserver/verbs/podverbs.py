@@ -13,6 +13,7 @@ from kthena.local.apiserver.options import Query
 from kthena.local.apiserver.registry import Write
 from kthena.local.apiserver.replies import error_reply
 from kthena.local.apiserver.strategies import PlainStrategy
+from kthena.local.apiserver.verbs.admitting import binding_reviewer
 from kthena.local.apiserver.verbs.call import ResourceCall
 from kthena.local.apiserver.verbs.streaming import while_connected
 from kthena.local.apiserver.verbs.writing import read_object
@@ -56,7 +57,8 @@ async def create_binding(call: ResourceCall) -> Response:
         pod["status"]["conditions"] = [*rest, scheduled_condition(now)]
         return pod
 
-    write = Write(options, call.warnings, guards_uid=True)
+    review = binding_reviewer(call, binding)
+    write = Write(options, call.warnings, guards_uid=True, tracks=False, review=review)
     call.core.registry.update(call.kind, call.key, transform, PlainStrategy(), write)
     status = {
         "kind": "Status",

@@ -2,17 +2,18 @@
 
 import base64
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 from starlette.responses import Response
 
+from kthena.api.kubernetes import EVENTS
 from kthena.local.apiserver import errors, gobase64, gojson
 from kthena.local.apiserver.kinds import Kind
 from kthena.local.apiserver.negotiation import Form, negotiate
 from kthena.local.apiserver.options import ListOptions, parse_list_options, parse_uint64
-from kthena.local.apiserver.replies import json_reply, object_reply
+from kthena.local.apiserver.replies import StreamedReply, json_reply, object_reply
 from kthena.local.apiserver.store import Entry, RevisionGoneError, Store
 from kthena.local.apiserver.tables import API_VERSION, partial_metadata, table
 from kthena.local.apiserver.verbs.call import ResourceCall
@@ -23,7 +24,13 @@ from kthena.machinery.selectors import FieldRequirement, FieldSelector, Operator
 
 LIST_FORMS = (Form.TABLE, Form.METADATA_LIST)
 
+_BYTES_AT_ONCE = 256 * 1024
+"""Longer lists are sent in pieces of this size, and nowhere stand in memory as a whole."""
+
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - the version of the format, no secret
+_UNCACHED = frozenset((str(EVENTS),))
+"""Lists of these come from etcd in a real server, and their tokens look different."""
+
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start "
     "a new list without the continue parameter, or use the continue token in this response to "
@@ -42,7 +49,7 @@ async def get(call: ResourceCall) -> Response:
     return call.entry_reply(call.core.registry.get(call.kind, call.key), form)
 
 
-async def list_objects(call: ResourceCall) -> Response:
+async def list_objects(call: ResourceCall) -> Response | StreamedReply:
     """The objects of a collection that the selectors let through, or a page of them."""
     options = parse_list_options(call.query)
     form = negotiate(call.request.headers.get("accept", ""), LIST_FORMS)
@@ -82,6 +89,13 @@ def _unknown_field(kind: Kind, name: str) -> str:
     )
 
 
+class _Prefix(NamedTuple):
+    """What the keys of a list have in common, and how a token begins that names one of them."""
+
+    path: str
+    slash: str
+
+
 class Page(NamedTuple):
     """A part of a list, with what its metadata says."""
 
@@ -110,18 +124,25 @@ def select_page(call: ResourceCall, options: ListOptions, selection: Selection) 
         if not start:
             raise errors.expired("The resourceVersion for the provided list is too old.") from None
         raise _expired_token(start) from None
+    # A token names the place within what is listed, so that it fits any namespace.
+    prefix = _Prefix(
+        f"{selection.namespace}/" if selection.namespace else "",
+        "" if bucket in _UNCACHED else "/",
+    )
     if start:
-        entries = [entry for entry in entries if entry.key.path >= start]
+        entries = [entry for entry in entries if entry.key.path >= prefix.path + start]
     if selection.everything:
-        return _cut(entries, options.limit, revision, counted=True)
+        return _cut(entries, options.limit, revision, prefix, counted=True)
     matching = [entry for entry in entries if selection.matches(entry)]
-    return _cut(matching, options.limit, revision, counted=False)
+    return _cut(matching, options.limit, revision, prefix, counted=False)
 
 
-def _cut(entries: Sequence[Entry], limit: int, revision: int, *, counted: bool) -> Page:
+def _cut(
+    entries: Sequence[Entry], limit: int, revision: int, prefix: "_Prefix", *, counted: bool
+) -> Page:
     if not limit or len(entries) <= limit:
         return Page(entries, revision)
-    last = entries[limit - 1].key.path
+    last = prefix.slash + entries[limit - 1].key.path.removeprefix(prefix.path)
     remaining = len(entries) - limit if counted else None
     return Page(entries[:limit], revision, _encode_token(revision, last), remaining)
 
@@ -167,7 +188,7 @@ def parse_version(text: str) -> int:
 
 def _encode_token(revision: int, last: str) -> str:
     """A token for the keys behind `last`; the zero byte makes the smallest key that is larger."""
-    value = {"v": _TOKEN_VERSION, "rv": revision, "start": f"/{last}\0"}
+    value = {"v": _TOKEN_VERSION, "rv": revision, "start": f"{last}\0"}
     return base64.urlsafe_b64encode(msgspec.json.encode(value)).decode().rstrip("=")
 
 
@@ -202,10 +223,10 @@ def _expired_token(start: str) -> errors.ApiError:
     return error
 
 
-def list_reply(call: ResourceCall, page: Page, form: Form) -> Response:
+def list_reply(call: ResourceCall, page: Page, form: Form) -> Response | StreamedReply:
     """A reply with a page of a list."""
     metadata: Object = {"resourceVersion": str(page.revision)}
-    if page.token or call.kind.dialect.always_continues:
+    if page.token or (call.kind.dialect.always_continues and form is Form.OBJECT):
         metadata["continue"] = page.token
     if page.remaining is not None:
         metadata["remainingItemCount"] = page.remaining
@@ -217,12 +238,16 @@ def list_reply(call: ResourceCall, page: Page, form: Form) -> Response:
     if form is Form.METADATA_LIST:
         items = [partial_metadata(kind.read(entry)) for entry in page.entries]
         head = {"kind": form.value, "apiVersion": API_VERSION, "metadata": metadata}
-        return object_reply({**head, "items": items}, warnings=call.warnings)
-    return json_reply(_encode_list(kind, metadata, page.entries), warnings=call.warnings)
+        # Go writes a list that nothing was appended to as null.
+        return object_reply({**head, "items": items or None}, warnings=call.warnings)
+    pieces = _encode_list(kind, metadata, page.entries)
+    if sum(len(entry.data) for entry in page.entries) > _BYTES_AT_ONCE:
+        return StreamedReply(pieces, call.warnings)
+    return json_reply(b"".join(pieces), warnings=call.warnings)
 
 
-def _encode_list(kind: Kind, metadata: Object, entries: Sequence[Entry]) -> bytes:
-    """A list put together from the stored bytes."""
+def _encode_list(kind: Kind, metadata: Object, entries: Sequence[Entry]) -> Iterator[bytes]:
+    """A list put together from the stored bytes, in pieces that are worth a send each."""
     head = msgspec.json.encode(
         {
             "kind": kind.list_kind_name,
@@ -230,5 +255,13 @@ def _encode_list(kind: Kind, metadata: Object, entries: Sequence[Entry]) -> byte
             "metadata": metadata,
         }
     )
-    items = b",".join([kind.encoded_item(entry) for entry in entries])
-    return b"".join((head[:-1], b',"items":[', items, b"]}"))
+    parts, size = [head[:-1] + b',"items":['], 0
+    for index, entry in enumerate(entries):
+        if index:
+            parts.append(b",")
+        parts.append(kind.encoded_item(entry))
+        size += len(entry.data)
+        if size >= _BYTES_AT_ONCE:
+            yield b"".join(parts)
+            parts, size = [], 0
+    yield b"".join((*parts, b"]}"))

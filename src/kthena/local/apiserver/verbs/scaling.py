@@ -6,14 +6,24 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from kthena.local.apiserver import errors
+from kthena.local.apiserver.admission import set_managed_fields
 from kthena.local.apiserver.builtins.printers import SCALES
 from kthena.local.apiserver.builtins.subresources import SCALE
+from kthena.local.apiserver.content import content_type
+from kthena.local.apiserver.dialect import CUSTOM
+from kthena.local.apiserver.mediatypes import APPLY_PATCH
 from kthena.local.apiserver.negotiation import Form
+from kthena.local.apiserver.options import WriteOptions
 from kthena.local.apiserver.registry import Write
 from kthena.local.apiserver.tables import object_table, partial_metadata
+from kthena.local.apiserver.verbs.admitting import reviewer
+from kthena.local.apiserver.verbs.applying import read_apply
 from kthena.local.apiserver.verbs.call import ResourceCall
-from kthena.local.apiserver.verbs.patching import read_patch
+from kthena.local.apiserver.verbs.patching import check_patch_type, read_patch
 from kthena.local.apiserver.verbs.writing import check_name, check_namespace, read_object
+from kthena.machinery.managedfields.fieldsets import field
+from kthena.machinery.managedfields.scale import ReplicasPaths, object_entries, scale_entries
+from kthena.machinery.managedfields.tracking import Tracker, describe
 from kthena.machinery.objects import Object, copy_json
 from kthena.machinery.schema.scale import ScalePaths
 from kthena.machinery.selectors import label_selector_from_object
@@ -35,22 +45,76 @@ async def update_scale(call: ResourceCall) -> Response:
     check_namespace(call, scale)
     check_name(call.path.name, scale)
     write = Write(options, call.warnings, guards_uid=True)
-    return _write(call, lambda _: scale, write, form)
+    tracker = call.tracker
+
+    def transform(old: Object) -> Object:
+        return _tracked(tracker, old, scale, options)
+
+    return _write(call, transform, write, form)
 
 
 async def patch_scale(call: ResourceCall) -> Response:
     """A patch of the Scale."""
+    check_patch_type(call)
+    if content_type(call.request) == APPLY_PATCH:
+        return await _apply_scale(call)
     patching = await read_patch(call)
     form = call.object_form()
+
+    tracker = call.tracker
 
     def transform(scale: Object) -> Object:
         patched = patching.apply(scale, call.representation.schema)
         decoded = patching.decode(patched, call.representation, call.warnings)
         check_namespace(call, decoded)
         check_name(call.path.name, decoded)
-        return decoded
+        return _tracked(tracker, scale, decoded, patching.options)
 
     return _write(call, transform, Write(patching.options, call.warnings), form)
+
+
+async def _apply_scale(call: ResourceCall) -> Response:
+    """A Scale as a manager wants it."""
+    applying = await read_apply(call)
+    form = call.object_form()
+    tracker = call.tracker
+
+    def transform(old: Object) -> Object:
+        scale = applying.apply(old, tracker, call.representation)
+        if call.kind.dialect is CUSTOM and scale.get("spec") != old.get("spec"):
+            # kube-apiserver cannot do this either: it takes the Scale for a custom resource.
+            raise errors.ApiError(
+                500,
+                "",
+                f"failed to convert new object ({describe(applying.config, SCALE.resource)}) to "
+                "proper version: request to convert CR to an invalid group/version: "
+                f"{SCALE.resource.api_version}",
+            )
+        check_namespace(call, scale)
+        check_name(call.path.name, scale)
+        return scale
+
+    return _write(call, transform, Write(applying.options, call.warnings), form)
+
+
+def _tracked(tracker: Tracker, old: Object, new: Object, options: WriteOptions) -> Object:
+    """The new Scale, with who owns its replicas."""
+    set_managed_fields(new, tracker.record(old, new, options.field_manager))
+    return new
+
+
+def _replicas_paths(call: ResourceCall) -> ReplicasPaths:
+    """Where each version of the kind holds its replicas."""
+    found: dict[str, tuple[str, ...] | None] = {}
+    for kind in call.core.catalog:
+        if kind.bucket != call.kind.bucket:
+            continue
+        subresource = kind.subresources.get("scale")
+        paths = None if subresource is None else subresource.scale
+        found[kind.resource.api_version] = (
+            None if paths is None else tuple(map(field, _names(paths.spec_replicas)))
+        )
+    return found
 
 
 def _paths(call: ResourceCall) -> ScalePaths:
@@ -74,13 +138,20 @@ def _write(
     call: ResourceCall, make: Callable[[Object], Object], write: Write, form: Form
 ) -> Response:
     kind, paths = call.kind, _paths(call)
+    write.review = reviewer(call, lambda obj: _scale_of(obj, paths))
 
     def transform(old: Object | None) -> Object:
         if old is None:
             raise errors.not_found(kind.resource, call.path.name)
-        scale = make(_scale_of(old, paths))
+        entries, versions = old["metadata"].get("managedFields"), _replicas_paths(call)
+        before = _scale_of(old, paths)
+        set_managed_fields(before, scale_entries(entries, versions))
+        scale = make(before)
         _check(call, scale)
         new: Object = copy_json(old)
+        written = scale["metadata"].get("managedFields")
+        api_version = kind.resource.api_version
+        set_managed_fields(new, object_entries(entries, written, api_version, versions))
         for name in ("uid", "resourceVersion"):
             if scale["metadata"].get(name):
                 new["metadata"][name] = scale["metadata"][name]
@@ -89,6 +160,7 @@ def _write(
         _set(new, paths.spec_replicas, (scale.get("spec") or {}).get("replicas") or 0)
         return new
 
+    write.tracks = False
     written = call.core.registry.update(kind, call.key, transform, write=write)
     return _reply(call, kind.read(written.entry), form)
 

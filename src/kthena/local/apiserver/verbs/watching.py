@@ -58,7 +58,12 @@ class _Frames:
         self._columns_sent = False
 
     def event(self, event: WatchEvent) -> bytes:
-        """One event."""
+        """One event. Whole objects are the same for all watchers that speak of the same kind."""
+        if self._form is Form.OBJECT:
+            return event.frame(self._kind, self._encode)
+        return self._encode(event)
+
+    def _encode(self, event: WatchEvent) -> bytes:
         kind_of_event = event.type.encode()
         entry = event.entry
         if event.lost_at:
@@ -83,7 +88,7 @@ class _Frames:
         if annotations:
             metadata["annotations"] = annotations
         if self._form is Form.OBJECT:
-            body = self._kind.named({"metadata": metadata})
+            body = self._kind.named({**self._kind.codec.empty(), "metadata": metadata})
         else:
             body = {"kind": self._form.value, "apiVersion": API_VERSION, "metadata": metadata}
             if self._form is Form.TABLE:
@@ -148,7 +153,7 @@ class WatchResponse:
                 await _send(send, (self._frames.bookmark(after, _INITIAL_EVENTS_END),))
             await self._follow(send, watcher)
         finally:
-            core.hub.remove(bucket, watcher)
+            core.hub.remove(bucket, self._selection, watcher)
         await _send(send, (), more=False)
 
     def _current(self) -> Sequence[WatchEvent]:

@@ -5,9 +5,11 @@ from starlette.responses import Response
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.content import read_body, require_readable
 from kthena.local.apiserver.decoding import decode_body, parse_body
+from kthena.local.apiserver.kinds import Asker
 from kthena.local.apiserver.negotiation import Form
 from kthena.local.apiserver.options import WriteOptions, parse_write_options
 from kthena.local.apiserver.registry import Write, Written
+from kthena.local.apiserver.verbs.admitting import reviewer
 from kthena.local.apiserver.verbs.call import ResourceCall
 from kthena.machinery.objects import Object, name_of, namespace_of
 
@@ -16,11 +18,12 @@ async def create(call: ResourceCall) -> Response:
     """A new object, named by its body."""
     if call.kind.create is not None:
         _, obj = await read_object(call, "CreateOptions")
-        return call.value_reply(call.kind.named(call.kind.create(obj)), 201)
+        answer = call.kind.create(obj, Asker(call.user, call.path.namespace))
+        return call.value_reply(call.kind.named(answer), 201)
     form = call.object_form()
     options, obj = await read_object(call, "CreateOptions")
     check_namespace(call, obj)
-    write = Write(options, call.warnings)
+    write = Write(options, call.warnings, review=reviewer(call))
     entry = call.core.registry.create(call.kind, obj, call.path.namespace, write)
     return call.entry_reply(entry, form, 201)
 
@@ -31,7 +34,13 @@ async def update(call: ResourceCall) -> Response:
     options, obj = await read_object(call, "UpdateOptions")
     check_namespace(call, obj)
     check_name(call.path.name, obj)
-    write = Write(options, call.warnings, guards_uid=True)
+    write = Write(
+        options,
+        call.warnings,
+        guards_uid=True,
+        subresource=call.path.subresource,
+        review=reviewer(call),
+    )
     written = call.core.registry.update(call.kind, call.key, lambda _: obj, call.strategy, write)
     return written_reply(call, written, form)
 
@@ -48,9 +57,13 @@ async def read_object(call: ResourceCall, options_kind: str) -> tuple[WriteOptio
         ApiError: 400, 413, 415 or 422, as the request is wrong.
     """
     expected = call.representation
-    media = require_readable(call.request, expected.dialect)
+    creates = options_kind == "CreateOptions"
+    if creates:
+        require_readable(call.request, expected.dialect)
     body = await read_body(call.request)
     options = parse_write_options(call.query, options_kind, call.user_agent)
+    # Of an update the API server looks at the options first.
+    media = require_readable(call.request, expected.dialect)
     strict = options.field_validation != "Ignore"
     parsed = parse_body(body, media, expected.resource.kind, strict=strict)
     validation = options.field_validation

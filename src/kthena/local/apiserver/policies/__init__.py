@@ -1,0 +1,1 @@
+"""ValidatingAdmissionPolicies: matching and evaluation over plain data, and the hook that applies them."""
