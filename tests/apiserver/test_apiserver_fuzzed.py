@@ -318,3 +318,41 @@ def test_bookmarks_are_empty_objects(api: Api, namespace: str) -> None:
     with api.watch(path, **query) as watch:
         event = watch.next()
     assert (event.type, event.object["spec"]) == ("BOOKMARK", {})
+
+
+def test_preconditions_of_namespaces_are_told_in_words_of_their_own(
+    api: Api, namespace: str
+) -> None:
+    reply = api.delete(f"{CORE}/namespaces/{namespace}", {"preconditions": {"uid": "1-2-3"}})
+    assert (reply.status, reply.body["details"]["kind"]) == (409, "namespaces")
+    assert "Precondition failed: UID in precondition: 1-2-3, UID in object meta: " in reply.message
+
+
+def test_a_list_is_no_object(api: Api, maps: str) -> None:
+    body = {"apiVersion": "v1", "kind": "List", "items": []}
+    message = "converting (v1.List) to (core.ConfigMap): unknown conversion"
+    reply = api.put(f"{maps}/a", body)
+    assert (reply.status, reply.message.endswith(message)) == (400, True)
+    reply = api.patch(f"{maps}/a", body)
+    assert (reply.status, reply.message.endswith(message)) == (422, True)
+
+
+def test_what_is_dropped_is_shown_where_it_is_refused(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = widgets.collection(namespace)
+    api.create(path, widgets.object("w")).expect(201)
+    change = {"spec": {"parts": [{"bogus": 5}]}}
+    reply = api.patch(f"{path}/w", change, fieldValidation="Strict")
+    assert (reply.status, '\\"parts\\":[{\\"bogus\\":5}]' in reply.message) == (422, True)
+
+
+def test_a_full_page_of_a_selector_goes_on_where_anything_follows(api: Api, maps: str) -> None:
+    for name in ("a", "b"):
+        api.patch(f"{maps}/{name}", {"metadata": {"labels": {"app": name}}}).expect(200)
+    first = api.get(maps, labelSelector="app=a", limit=1).expect(200)["metadata"]
+    assert "remainingItemCount" not in first
+    rest = api.get(maps, labelSelector="app=a", limit=1, **{"continue": first["continue"]})
+    assert (rest.expect(200)["items"], "continue" in rest.body["metadata"]) == ([], False)
+    last = api.get(maps, labelSelector="app=b", limit=1).expect(200)["metadata"]
+    assert "continue" not in last

@@ -33,7 +33,7 @@ def real_client(request: pytest.FixtureRequest) -> RestClient:
     """A client of the real kube-apiserver."""
     given = os.environ.get("KTHENA_TEST_APISERVER")
     if given:
-        url, _, token = given.partition(",")
+        url, token, *_ = given.split(",")
         return RestClient(url, token)
     plane = request.getfixturevalue("real_apiserver")
     return RestClient(plane.url, plane.token, plane.ca_file)

@@ -79,6 +79,7 @@ ALLOWED = (
     Allowed("ModelServing", "spec.template.gangPolicy.minRoleReplicas{}", "minimum", ADDED, WEBHOOK_SCHEMA),
     Allowed("ModelServing", "spec.template.gangPolicy.minRoleReplicas", "maxProperties", ADDED, COST + "; more than 4 roles cannot be named"),
     Allowed("ModelServing", "spec.template.restartGracePeriodSeconds", "minimum", ADDED, NEVER_ACTS),
+    Allowed("ModelServing", "spec.rolloutStrategy.rollingUpdateConfiguration.maxSurge", "field", ADDED, "Kthena took it in after the reference"),
     Allowed("ModelServing", "spec.rolloutStrategy.rollingUpdateConfiguration.*", "minimum", ADDED, WEBHOOK_SCHEMA),
     Allowed("ModelServing", "spec.rolloutStrategy.rollingUpdateConfiguration.*", "pattern", ADDED, WEBHOOK_SCHEMA),
     Allowed("ModelServing", "spec.rolloutStrategy.rollingUpdateConfiguration.*", "maximum", ADDED, INT32),

@@ -57,10 +57,9 @@ def test_what_is_supported_and_what_the_server_fills_in_is_not_refused(obj: dict
     [
         (PLAIN_SERVING, {"spec.plugins": [{"name": "a"}]}, ["spec.plugins"]),
         (PLAIN_SERVING, {"spec.plugins": []}, []),
-        (PLAIN_SERVING, {"spec.template.gangPolicy": {}}, ["spec.template.gangPolicy"]),
-        (PLAIN_SERVING, {"spec.template.gangPolicy": {}, "spec.schedulerName": "default"}, []),
-        (PLAIN_SERVING, {"spec.template.networkTopology": {}}, ["spec.template.networkTopology"]),
-        (PLAIN_SERVING, {"spec.rolloutStrategy.type": "RoleRollingUpdate"}, ["spec.rolloutStrategy.type"]),
+        (PLAIN_SERVING, {"spec.template.gangPolicy": {}}, []),
+        (PLAIN_SERVING, {"spec.template.networkTopology": {}}, []),
+        (PLAIN_SERVING, {"spec.rolloutStrategy.type": "RoleRollingUpdate"}, []),
         (PLAIN_SERVER, {"spec.kvConnector": {"type": "nixl"}}, ["spec.kvConnector.type"]),
         (PLAIN_SERVER, {"spec.kvConnector": {}}, []),
         (PLAIN_SERVER, {"spec.trafficPolicy.retry": {"retryInterval": "100ms"}}, ["spec.trafficPolicy.retry"]),

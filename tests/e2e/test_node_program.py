@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from kthena.api.volcano import ANNOTATION_GROUP_NAME, POD_GROUP_CRD
+from kthena.local.podgroups import pod_group_crd
 from support.local_api import SERVERS, is_ready
 from support.planes import QUICKSTART, SERVING, Planes, Router, ask, planes
 from support.programs import REPOSITORY, Workspace, until
@@ -154,6 +156,35 @@ def test_children_that_block_their_owner_need_the_right_to_its_finalizers(
 def cluster(request: pytest.FixtureRequest, space: Workspace) -> Iterator[Planes]:
     with planes(request.param, request, space) as found:
         yield found
+
+
+@pytest.mark.cluster
+@pytest.mark.kubectl
+def test_gangs_need_no_more_than_the_manifests_give(restricted: Planes) -> None:
+    cluster = restricted
+    must(cluster, "apply", "-f", "-", stdin=json.dumps(pod_group_crd()))
+    try:
+        until("they are served", lambda: cluster.kubectl("get", "podgroups").returncode == 0)
+        cluster.node(kubeconfig=account(cluster, *NODE))
+        cluster.controller_manager(
+            kubeconfig=account(cluster, *MANAGER), lease_namespace=MANAGER[0]
+        )
+        apply(cluster, "modelserving", schedulerName="volcano")
+        must(cluster, "wait", "--for=condition=Ready", "mss/qwen3", "--timeout=60s")
+        gangs = {
+            pod["metadata"]["annotations"][ANNOTATION_GROUP_NAME] for pod in get(cluster, "pods")
+        }
+        assert gangs == {pod_group["metadata"]["name"] for pod_group in get(cluster, "podgroups")}
+        assert gangs == {"qwen3-0", "qwen3-1"}
+
+        must(cluster, "annotate", "mss/qwen3", "scheduling.volcano.sh/queue-name=gpu")
+        until("the queue is followed", lambda: {
+            pod_group["spec"]["queue"] for pod_group in get(cluster, "podgroups")
+        } == {"gpu"})  # fmt: skip
+        must(cluster, "scale", "mss/qwen3", "--replicas=1")
+        until("a PodGroup goes with its group", lambda: len(get(cluster, "podgroups")) == 1)
+    finally:
+        must(cluster, "delete", "crd", POD_GROUP_CRD)
 
 
 @pytest.mark.corpus

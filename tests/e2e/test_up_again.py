@@ -12,6 +12,7 @@ from kthena.local.apiserver.storage.datafile import DataFile
 from support.programs import REPOSITORY, Up, Workspace, until
 
 QUICKSTART = str(REPOSITORY / "examples" / "quickstart")
+SERVERS = ("qwen3-0-server-0-0", "qwen3-1-server-0-0")
 LONELY = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -62,6 +63,8 @@ def test_objects_of_earlier_runs_are_there_and_serve_again(
     up = space.up(*here)
     for kind, name in (("pod", "lonely"), ("modelserving", "qwen3"), ("modelroute", "qwen3")):
         until(f"{kind} {name}", partial(is_ready_now, up, kind, name), report=space.logs)
+    for name in SERVERS:
+        until(f"pod {name}", partial(is_ready_now, up, "pod", name), report=space.logs)
     done = space.run("chat", "qwen3", "hello")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) > 3
@@ -76,14 +79,21 @@ def test_objects_of_earlier_runs_are_there_and_serve_again(
     assert len(done.stdout.split()) > 3
 
     last = kept(folder)
+    assert {name for bucket, name in last if bucket == "pods"} == {"lonely", *SERVERS}
     for key, old in first.items():
-        if key[1] in ("qwen3", "lonely"):
+        if key[1] in ("qwen3", "lonely", *SERVERS):
             assert last[key]["metadata"]["uid"] == old["metadata"]["uid"]
             assert last[key]["spec"] == old["spec"]
+    for name in ("lonely", *SERVERS):
+        # The same pod, whose container has ended twice with its node.
+        (container,) = last["pods", name]["status"]["containerStatuses"]
+        assert container["restartCount"] == 2
+        assert container["lastState"]["terminated"]["reason"] == "Unknown"
+    # No end of a node was taken for a failure.
+    reasons = {obj["reason"] for (bucket, _), obj in last.items() if bucket == "events"}
+    assert "Scheduled" in reasons
+    assert "RoleDeleting" not in reasons
     lonely = last["pods", "lonely"]
-    (container,) = lonely["status"]["containerStatuses"]
-    # The same pod, whose container has ended twice with its node.
-    assert container["restartCount"] == 2
     old = first["pods", "lonely"]
     assert int(lonely["metadata"]["resourceVersion"]) > int(old["metadata"]["resourceVersion"])
 

@@ -289,6 +289,10 @@ class Pair:
         opened: list[tuple[Operation, list[Stream]]] = []
         for operation, live in watches:
             opened.append((operation, live or self._open(operation)))
+        for _, streams in opened:
+            # With its head a watch has taken stock: what is written from here on is an event.
+            for stream in streams:
+                stream.head()
         for kind in kinds:
             if kind.namespaced:
                 for side in self._sides:

@@ -1,13 +1,17 @@
 """A node that plays other nodes: pods that are bound to them run here, and have not restarted."""
 
+import asyncio
+import time
 import uuid
+from datetime import UTC, datetime
 
 import pytest
 
 from kthena.api.kubernetes import LEASES, NODES, PODS
+from kthena.kube.client import PatchType
 from kthena.kube.errors import NotFound
 from kthena.local.node.config import NodeConfig
-from kthena.local.node.identities import AdoptionError
+from kthena.local.node.identities import AdoptionError, NameTakenError
 from kthena.local.node.names import LABEL_PLAYED_BY
 from kthena.local.node.node import Node
 from kthena.machinery.conditions import format_micro_time
@@ -71,7 +75,7 @@ async def test_pods_of_a_played_node_are_readdressed_and_have_not_restarted(worl
         assert labels_of(node)[LABEL_PLAYED_BY] == world.name
         assert condition(node, "Ready")["status"] == "True"
         lease = await world.api.client.get(LEASES, name, "kube-node-lease")
-        assert lease["spec"]["holderIdentity"] == world.name
+        assert lease["spec"]["holderIdentity"].startswith(f"{world.name}_")
         assert lease["metadata"]["ownerReferences"][0]["uid"] == uid_of(node)
 
     await world.stop()
@@ -134,8 +138,78 @@ async def test_a_node_that_is_alive_cannot_be_adopted(world: World) -> None:
     with pytest.raises(AdoptionError, match=f"renewed by {alive}"):
         async with running(Node(world.api.client, config)):
             pass
-    with pytest.raises(NotFound):
-        await world.api.client.get(NODES, alive)
+    # Nothing is registered, the node that was told to adopt it neither.
+    for name in (alive, "other"):
+        with pytest.raises(NotFound):
+            await world.api.client.get(NODES, name)
+
+
+async def renew(world: World, name: str, holder: str, duration_s: int) -> None:
+    """Renew a node's Lease as another process does, whatever is in it."""
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": duration_s,
+        "renewTime": format_micro_time(datetime.now(UTC)),
+    }
+    await world.api.client.patch(LEASES, name, "kube-node-lease", {"spec": spec}, PatchType.MERGE)
+
+
+async def test_a_name_that_another_process_runs_is_refused(world: World) -> None:
+    await world.start(lease_s=0.3)
+    pod = await world.run("p", python(WAIT))
+    await world.api.until_ready("p")
+    config = NodeConfig(world.name, world.folder / "b", scheduler_names=(), lease_s=0.3)
+    with pytest.raises(NameTakenError, match=f"its Lease is renewed by {world.name}_"):
+        async with running(Node(world.api.client, config)):
+            pass
+    node = await world.api.client.get(NODES, world.name)
+    assert condition(node, "Ready")["status"] == "True"
+    after = await world.api.get(PODS, "p")
+    assert is_ready(after)
+    assert uid_of(after) == uid_of(pod)
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+
+    # It is free when the process has ended in order.
+    await world.stop()
+    async with asyncio.timeout(5):
+        async with running(Node(world.api.client, config)):
+            pass
+
+
+async def test_a_name_is_had_again_after_a_crash(world: World) -> None:
+    await world.start(lease_s=20)
+    lease = await world.api.client.get(LEASES, world.name, "kube-node-lease")
+    left = lease["spec"]["holderIdentity"]
+    await world.stop()
+
+    # On its directory at once, since no other process can have the identity.
+    await renew(world, world.name, left, 40)
+    async with asyncio.timeout(5):
+        await world.start(lease_s=20)
+    await world.stop()
+
+    # Elsewhere when the Lease has run out.
+    await renew(world, world.name, f"{world.name}_gone", 2)
+    began = time.monotonic()
+    config = NodeConfig(world.name, world.folder / "b", scheduler_names=(), lease_s=20)
+    async with asyncio.timeout(10), running(Node(world.api.client, config)):
+        assert time.monotonic() - began > 1
+        again = await world.api.client.get(LEASES, world.name, "kube-node-lease")
+    assert again["spec"]["holderIdentity"] not in {left, f"{world.name}_gone"}
+
+
+async def test_a_node_whose_name_is_taken_ends(world: World) -> None:
+    config = NodeConfig(gone_node(), world.folder / "b", scheduler_names=(), lease_s=0.1)
+    other = Node(world.api.client, config)
+    running_there = asyncio.create_task(other.run())
+    await other.ready.wait()
+    # As when this process was suspended, and its Lease has run out.
+    await renew(world, config.name, "other_id", 40)
+    async with asyncio.timeout(10):
+        with pytest.raises(NameTakenError, match="renewed by other_id"):
+            await running_there
+    node = await world.api.client.get(NODES, config.name)
+    assert condition(node, "Ready")["status"] == "True", "as the other has it"
 
 
 async def test_events_name_the_node(world: World) -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from kthena.api.kubernetes import CONTROLLER_REVISIONS, PODS, SERVICES
 from kthena.api.registry import MODEL_SERVINGS
+from kthena.api.volcano import POD_GROUPS
 from kthena.api.workload.names import LABEL_NAME
 from kthena.kube.client import BufferedReply, Reply, Request, WatchEvent
 from kthena.kube.clock import FakeClock
@@ -33,11 +34,13 @@ from kthena.machinery.objects import (
     uid_of,
 )
 from kthena.machinery.patches.merge_patch import apply_merge_patch
+from kthena.workload.children.podgroups import PodGroupForm
 
 NAMESPACE = "default"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 RESOURCES = {
-    resource.kind: resource for resource in (MODEL_SERVINGS, PODS, SERVICES, CONTROLLER_REVISIONS)
+    resource.kind: resource
+    for resource in (MODEL_SERVINGS, PODS, SERVICES, CONTROLLER_REVISIONS, POD_GROUPS)
 }
 KINDS = tuple(RESOURCES)
 _KINDS_BY_PLURAL = {resource.plural: kind for kind, resource in RESOURCES.items()}
@@ -51,7 +54,7 @@ class CrashedError(Exception):
 class Call:
     """One request of the controller, in words."""
 
-    verb: Literal["get", "create", "adopt", "annotate", "status", "delete"]
+    verb: Literal["get", "create", "adopt", "annotate", "update", "status", "delete"]
     kind: str
     name: str
 
@@ -83,6 +86,8 @@ class ApiModel:
     """The kinds of which the controller got replies to writes that its cache does not show yet."""
     informers: Mapping[str, Informer] = field(default_factory=dict)
     """By kind; nobody runs them, what they see comes from here."""
+    pod_groups: PodGroupForm | None = None
+    """What PodGroups can say, while their CRD is installed."""
     version: int = 0
     _uids: Any = field(default_factory=itertools.count)
 
@@ -206,13 +211,18 @@ class ApiModel:
 
     def _answer(self, call: Call, body: Any) -> Reply:
         stored = self.objects[call.kind].get(call.name)
+        if call.kind == "PodGroup" and self.pod_groups is None:
+            return _failure(404, "NotFound", "the server could not find the requested resource")
+        if stored is not None and call.verb != "create":
+            return self._answer_on(call, stored, body)
         if call.verb == "create":
             if stored is not None:
                 self.clashes.append(call)
                 return _failure(409, "AlreadyExists", f"{call.kind} {call.name} already exists")
             return _success(self._store(body), 201)
-        if stored is None:
-            return _failure(404, "NotFound", f"{call.kind} {call.name} not found")
+        return _failure(404, "NotFound", f"{call.kind} {call.name} not found")
+
+    def _answer_on(self, call: Call, stored: Object, body: Any) -> Reply:
         if call.verb == "get":
             return _success(stored)
         if call.verb == "delete":
@@ -248,6 +258,8 @@ class ApiModel:
         return self._touch(obj)
 
     def _touch(self, obj: Object) -> Object:
+        if obj["kind"] == "PodGroup" and self.pod_groups is not None:
+            obj["spec"] = self.pod_groups.shape(obj.get("spec") or {})[0]
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
         self.objects[obj["kind"]][name_of(obj)] = obj
@@ -269,8 +281,10 @@ def _read(request: Request) -> Call:
             return Call("delete", kind, name)
     if subresource == "status":
         return Call("status", kind, name)
-    adopted = "ownerReferences" in metadata_of(msgspec.json.decode(request.body))
-    return Call("adopt" if adopted else "annotate", kind, name)
+    body = msgspec.json.decode(request.body)
+    if "spec" in body:
+        return Call("update", kind, name)
+    return Call("adopt" if "ownerReferences" in metadata_of(body) else "annotate", kind, name)
 
 
 def _success(body: Object, status: int = 200) -> Reply:

@@ -112,7 +112,7 @@ class Bench:
         offered = capabilities or Capabilities(volcano=True)
         controller = ModelServingController(client, informers, events, capabilities=lambda: offered)
         runner = controller.build_runner()
-        runs = [*(informer.run for informer in informers.all), events.run, runner.run]
+        runs = [*(informer.run for informer in informers.required), events.run, runner.run]
         self._tasks = [asyncio.create_task(run()) for run in runs]
         return self.recorder
 

@@ -8,7 +8,7 @@ import asyncio
 import atexit
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,8 @@ from kthena.api.registry import MODEL_SERVINGS
 from kthena.kube.client import ClientConfig, KubeClient
 from kthena.kube.errors import ApiError
 from kthena.kube.events import EventRecorder
+from kthena.local.node.gangs import find_lack, gang_of
+from kthena.local.podgroups import pod_group_crd
 from kthena.machinery.conditions import format_time
 from kthena.machinery.objects import (
     NamespacedName,
@@ -26,6 +28,7 @@ from kthena.machinery.objects import (
     name_of,
     uid_of,
 )
+from kthena.workload.children.podgroups import PodGroupForm
 from kthena.workload.controller import ModelServingController
 from kthena.workload.informers import WorkloadInformers
 from kthena.workload.planner.observed import Capabilities, Observed
@@ -34,6 +37,11 @@ from kthena.workload.planner.planner import plan
 from support.workload_api import KINDS, NAMESPACE, ApiModel, CrashedError
 
 API_VERSION = MODEL_SERVINGS.api_version
+
+_FORM = PodGroupForm.of(pod_group_crd())
+assert _FORM is not None
+POD_GROUPS_FORM = _FORM
+"""PodGroups as local mode has them."""
 
 _LOOP = asyncio.new_event_loop()
 atexit.register(_LOOP.close)
@@ -95,6 +103,11 @@ def rolling(**configuration: Any) -> dict[str, Any]:
         "type": "ServingGroupRollingUpdate",
         "rollingUpdateConfiguration": {"maxUnavailable": 1, **configuration},
     }
+
+
+def by_roles() -> dict[str, Any]:
+    """A rolloutStrategy by role instances."""
+    return {"type": "RoleRollingUpdate"}
 
 
 @dataclass
@@ -175,11 +188,29 @@ class World(ApiModel):
     def collect_garbage(self) -> None:
         """Delete children whose owner is gone, as the garbage collector does."""
         alive = {uid_of(obj) for obj in self.objects["ModelServing"].values()}
-        for kind in ("Pod", "Service", "ControllerRevision"):
+        for kind in ("Pod", "Service", "ControllerRevision", "PodGroup"):
             for child in list(self.objects[kind].values()):
                 owner = controller_of(child)
                 if owner and owner["kind"] == "ModelServing" and owner["uid"] not in alive:
                     self.remove(kind, name_of(child))
+
+    def install_volcano(self, form: PodGroupForm = POD_GROUPS_FORM) -> None:
+        """The PodGroup CRD of Volcano appears."""
+        self.pod_groups = form
+        self._offer(volcano=True, pod_groups=form)
+
+    def remove_volcano(self) -> None:
+        """The CRD goes, and all PodGroups with it."""
+        self.thaw("PodGroup")
+        self.drop("PodGroup")
+        self.pod_groups = None
+        self._offer(volcano=False, pod_groups=None)
+
+    def _offer(self, **capabilities: Any) -> None:
+        """What the controller sees of the cluster changes, and it looks at everything again."""
+        self.capabilities = replace(self.capabilities, **capabilities)
+        for name in self.cache("ModelServing"):
+            self.queue.add(self.key(name))
 
     def kill(self, name: str) -> None:
         """Delete a pod by hand."""
@@ -246,11 +277,24 @@ class World(ApiModel):
         self.set_status(pod_name, status)
 
     def run_pods(self) -> None:
-        """Every pod that is not terminating, and has not failed, becomes ready."""
+        """Every pod that is not terminating, and has not failed, becomes ready.
+
+        One that was never placed only becomes so with its gang.
+        """
         for pod in list(self.objects["Pod"].values()):
             phase = (pod.get("status") or {}).get("phase")
-            if not is_terminating(pod) and phase != "Failed" and not is_ready(pod):
+            if is_terminating(pod) or phase == "Failed" or is_ready(pod):
+                continue
+            if phase == "Running" or not self._waits_for_gang(pod):
                 self.start(name_of(pod))
+
+    def _waits_for_gang(self, pod: Object) -> bool:
+        gang = gang_of(pod)
+        if self.pod_groups is None or not gang:
+            return False
+        pod_group = self.objects["PodGroup"].get(gang.rpartition("/")[2])
+        members = [each for each in self.objects["Pod"].values() if gang_of(each) == gang]
+        return pod_group is None or bool(find_lack(pod_group, members))
 
     def end_terminations(self) -> None:
         """Every terminating pod is gone."""

@@ -7,17 +7,14 @@ import pytest
 
 from kthena.api.kubernetes import (
     CONTROLLER_REVISIONS,
-    CUSTOM_RESOURCE_DEFINITIONS,
     PODS,
     SERVICES,
 )
 from kthena.api.registry import MODEL_SERVINGS
 from kthena.kube.client import PatchType
 from kthena.machinery.objects import Object, controller_of, labels_of, name_of, uid_of
-from kthena.workload.planner.observed import Capabilities
-from kthena.workload.volcano import POD_GROUP_CRD, VolcanoWatch
 from support.workload_bench import Bench
-from support.workload_invariants import place_of
+from support.workload_view import place_of
 from support.workload_world import is_ready, role, rolling, serving
 
 PREFIX = "modelserving.volcano.sh/"
@@ -352,36 +349,3 @@ async def test_percentages_act_as_counts_of_groups(workload_bench: Bench) -> Non
     }
     assert images == {0: "engine:1", 1: "engine:1", 2: "new"}
     assert status_of(obj)["updatedReplicas"] == 1
-
-
-async def test_volcano_is_seen_when_its_pod_groups_come_and_go(workload_bench: Bench) -> None:
-    admin = workload_bench.admin
-    watch = VolcanoWatch(admin, Capabilities)
-    running = asyncio.create_task(watch.informer.run())
-
-    def sees(volcano: bool) -> Any:
-        async def holds() -> bool:
-            return watch.capabilities() == Capabilities(volcano=volcano)
-
-        return workload_bench.wait(f"volcano is {volcano}", holds)
-
-    schema = {"openAPIV3Schema": {"type": "object"}}
-    version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
-    definition = {
-        "metadata": {"name": POD_GROUP_CRD},
-        "spec": {
-            "group": POD_GROUP_CRD.partition(".")[2],
-            "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"},
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
-    try:
-        await sees(volcano=False)
-        await admin.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
-        await sees(volcano=True)
-        await admin.delete(CUSTOM_RESOURCE_DEFINITIONS, POD_GROUP_CRD)
-        await sees(volcano=False)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)

@@ -87,7 +87,7 @@ class Shell:
 @asynccontextmanager
 async def shell() -> AsyncIterator[Shell]:
     opened = Shell()
-    runs = [*(informer.run for informer in opened.informers.all), opened.recorder.run]
+    runs = [*(informer.run for informer in opened.informers.required), opened.recorder.run]
     tasks = [asyncio.create_task(run()) for run in runs]
     try:
         await settle(30)

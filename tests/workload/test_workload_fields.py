@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kthena.machinery.objects import Object, annotations_of, labels_of, uid_of
-from support.workload_invariants import place_of
-from support.workload_world import World, container, role, rolling, serving
+from support.workload_view import place_of
+from support.workload_world import World, by_roles, container, role, rolling, serving
 
 Path = tuple[str | int, ...]
 
@@ -25,6 +25,7 @@ BASE = serving(
 )
 ENTRY: Path = ("template", "roles", 0, "entryTemplate")
 WORKER: Path = ("template", "roles", 0, "workerTemplate")
+ENTRY_POD, WORKER_POD = "ms-0-prefill-0-0", "ms-0-prefill-0-1"
 
 
 def manifest(path: Path = (), value: Any = None) -> Object:
@@ -145,6 +146,93 @@ def test_partition_keeps_groups_at_their_revision(value: Any, expected: set[int]
     assert both(path, value, updated) == ({0, 1, 2, 3}, expected)
 
 
+def present(world: World) -> set[int]:
+    """The groups that there are once an update has begun."""
+    world.set_image("engine:2")
+    world.sync()
+    return {place_of(name).group for name in world.pods()}
+
+
+@pytest.mark.parametrize(("value", "expected"), [(2, {4, 5}), ("26%", {4, 5}), (0, set())])
+def test_max_surge_says_how_many_groups_an_update_adds(value: Any, expected: set[int]) -> None:
+    path = ("rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
+
+    before, after = both(path, value, present)
+
+    assert after - before == expected
+    assert before == {0, 1, 2, 3}
+
+
+def by_role(path: Path, value: Any, life: Callable[[World], Any]) -> tuple[Any, Any]:
+    """What a life yields where three instances of `decode` are rolled, and with one field changed."""
+
+    def started(changed: dict[Path, Any]) -> World:
+        spec = copy.deepcopy(BASE)["spec"]
+        spec.update(replicas=1, rolloutStrategy=by_roles())
+        spec["template"]["roles"][1].update(replicas=3)
+        world = World()
+        world.apply({**BASE, "spec": put(spec, changed)})
+        world.settle()
+        world.take_calls()
+        return world
+
+    return life(started({})), life(started({path: value}))
+
+
+def put(spec: dict[str, Any], fields: dict[Path, Any]) -> dict[str, Any]:
+    for path, value in fields.items():
+        inner: Any = spec
+        for step in path[:-1]:
+            inner = inner[step]
+        inner[path[-1]] = value
+    return spec
+
+
+def taken(world: World) -> set[str]:
+    """The pods that an update of `decode` takes first."""
+    world.set_image("engine:2", "decode")
+    world.sync()
+    calls = [call.split() for call in world.take_calls()]
+    return {call[2] for call in calls if call[:2] == ["delete", "Pod"]}
+
+
+def test_the_type_of_a_strategy_says_whether_groups_or_instances_are_replaced() -> None:
+    groups = {"type": "ServingGroupRollingUpdate"}
+    instances = {f"ms-0-decode-{ordinal}-0" for ordinal in range(3)}
+
+    assert by_role(("rolloutStrategy",), groups, taken) == (
+        {"ms-0-decode-2-0"},
+        instances | {ENTRY_POD, WORKER_POD},
+    )
+
+
+@pytest.mark.parametrize(("value", "expected"), [(2, {1, 2}), ("70%", {1, 2}), ("100%", {0, 1, 2})])
+def test_max_unavailable_of_a_role_says_how_many_instances_are_taken_at_once(
+    value: Any, expected: set[int]
+) -> None:
+    path = ("template", "roles", 1, "maxUnavailable")
+
+    assert by_role(path, value, taken) == (
+        {"ms-0-decode-2-0"},
+        {f"ms-0-decode-{ordinal}-0" for ordinal in expected},
+    )
+
+
+@pytest.mark.parametrize(("value", "expected"), [(2, {2}), ("34%", {2}), (3, set())])
+def test_partition_of_a_role_keeps_instances_at_their_revision(
+    value: Any, expected: set[int]
+) -> None:
+    def reached(world: World) -> set[int]:
+        world.set_image("engine:2", "decode")
+        world.settle()
+        pods = world.pods().items()
+        return {place_of(name).instance for name, each in pods if image_of(each) == "engine:2"}
+
+    path = ("template", "roles", 1, "partition")
+
+    assert by_role(path, value, reached) == ({0, 1, 2}, expected)
+
+
 def test_scheduler_name_is_that_of_the_pods() -> None:
     life = pod("ms-0-prefill-0-1", lambda each: each["spec"]["schedulerName"])
 
@@ -182,9 +270,6 @@ def test_worker_replicas_is_the_number_of_workers_of_an_instance() -> None:
 
     assert after - before == {f"ms-{group}-prefill-0-2" for group in range(4)}
     assert before < after
-
-
-ENTRY_POD, WORKER_POD = "ms-0-prefill-0-0", "ms-0-prefill-0-1"
 
 
 @pytest.mark.parametrize(
@@ -241,3 +326,56 @@ def test_a_template_for_workers_gives_a_role_its_services() -> None:
         set(),
         {f"ms-{g}-decode-0-0" for g in range(4)},
     )
+
+
+GANG: Path = ("template", "gangPolicy", "minRoleReplicas")
+GROUP_TOPOLOGY: Path = ("template", "networkTopology", "groupPolicy")
+ROLE_TOPOLOGY: Path = ("template", "networkTopology", "rolePolicy")
+
+
+def pod_group(path: Path, value: Any) -> Any:
+    """What the PodGroup of the first group asks for, where a field is set."""
+    world = World()
+    world.install_volcano()
+    changed = manifest(path, value)
+    changed["spec"]["schedulerName"] = "volcano"
+    world.apply(changed)
+    world.settle()
+    return world.objects["PodGroup"]["ms-0"]["spec"]
+
+
+def test_min_role_replicas_say_how_many_instances_a_group_needs_at_once() -> None:
+    def minima(path: Path = (), value: Any = None) -> tuple[int, list[int]]:
+        spec = pod_group(path, value)
+        return spec["minMember"], [each["minSubGroups"] for each in spec["subGroupPolicy"]]
+
+    assert minima() == (3, [1, 1])
+    assert minima(GANG, {"prefill": 0}) == (1, [0, 1])
+    assert minima(GANG, {"decode": 0}) == (2, [1, 0])
+
+
+TOPOLOGIES = [
+    ("mode", "soft", {"mode": "soft"}),
+    ("highestTierAllowed", 2, {"mode": "hard", "highestTierAllowed": 2}),
+    ("highestTierName", "rack", {"mode": "hard", "highestTierName": "rack"}),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "expected"), TOPOLOGIES)
+def test_the_topology_of_a_group_is_that_of_its_pod_group(
+    field: str, value: Any, expected: Any
+) -> None:
+    assert pod_group(GROUP_TOPOLOGY, {"mode": "hard"})["networkTopology"] == {"mode": "hard"}
+    assert pod_group(GROUP_TOPOLOGY, {field: value})["networkTopology"] == expected
+
+
+@pytest.mark.parametrize(("field", "value", "expected"), TOPOLOGIES)
+def test_the_topology_of_roles_is_that_of_their_sub_groups(
+    field: str, value: Any, expected: Any
+) -> None:
+    def topologies(policy: Any) -> list[Any]:
+        spec = pod_group(ROLE_TOPOLOGY, policy)
+        return [each["networkTopology"] for each in spec["subGroupPolicy"]]
+
+    assert topologies({"mode": "hard"}) == [{"mode": "hard"}] * 2
+    assert topologies({field: value}) == [expected] * 2

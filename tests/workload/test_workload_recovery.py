@@ -7,7 +7,7 @@ import pytest
 from kthena.machinery.objects import annotations_of, uid_of
 from kthena.workload.planner.recovery import back_off, failure_of
 from support.workload_api import CrashedError
-from support.workload_invariants import Place, place_of
+from support.workload_view import Place, place_of
 from support.workload_world import World, role, rolling, serving
 
 POLICIES = ["ServingGroupRecreate", "RoleRecreate", "None"]

@@ -5,13 +5,10 @@ from typing import Any
 import pytest
 
 from kthena.workload.planner.observed import Capabilities
-from support.workload_world import World, role, rolling, serving
+from support.workload_world import World, role, serving
 
 REFUSED: dict[str, dict[str, Any]] = {
     "spec.plugins": {"plugins": [{"name": "demo-pod-tweaks", "type": "BuiltIn"}]},
-    "spec.template.gangPolicy": {"gangPolicy": {"minRoleReplicas": {"decode": 1}}},
-    "spec.template.networkTopology": {"networkTopology": {"groupPolicy": {"mode": "hard"}}},
-    "spec.rolloutStrategy.type": {"rolloutStrategy": {"type": "RoleRollingUpdate"}},
 }
 
 
@@ -24,9 +21,7 @@ def refuse(world: World, more: dict[str, Any]) -> None:
     """Add what is not supported to the stored object."""
 
     def change(spec: dict[str, Any]) -> None:
-        for key, value in more.items():
-            inside = key in ("gangPolicy", "networkTopology")
-            (spec["template"] if inside else spec)[key] = value
+        spec.update(more)
 
     world.edit(change)
 
@@ -72,7 +67,7 @@ def test_live_groups_stay_are_healed_and_counted(field: str) -> None:
     assert world.objects["ModelServing"]["ms"]["status"]["availableReplicas"] == 2
 
 
-@pytest.mark.parametrize("field", ["spec.plugins", "spec.template.gangPolicy"])
+@pytest.mark.parametrize("field", REFUSED)
 def test_a_live_group_that_is_made_anew_as_a_whole_comes_back(field: str) -> None:
     world = live(REFUSED[field], recoveryPolicy="ServingGroupRecreate")
     world.kill("ms-1-decode-0-0")
@@ -82,7 +77,7 @@ def test_a_live_group_that_is_made_anew_as_a_whole_comes_back(field: str) -> Non
     assert len(world.pods()) == 6
 
 
-@pytest.mark.parametrize("field", ["spec.plugins", "spec.rolloutStrategy.type"])
+@pytest.mark.parametrize("field", ["spec.plugins"])
 def test_no_update_is_rolled_out_and_the_status_does_not_hide_it(field: str) -> None:
     world = live(REFUSED[field])
     world.set_image("engine:2", "decode")
@@ -102,7 +97,7 @@ def test_the_last_pod_of_a_group_that_kthena_left_comes_back(policy: str, seen: 
     world.settle()
     (name,) = world.objects["ControllerRevision"]
     world.patch("ControllerRevision", name, lambda stored: stored["metadata"].pop("annotations"))
-    refuse(world, REFUSED["spec.template.gangPolicy"])
+    refuse(world, REFUSED["spec.plugins"])
     world.kill("ms-0-decode-0-0")
     if seen:
         world.sync()
@@ -197,33 +192,6 @@ def test_volcano_appearing_later_restarts_nothing() -> None:
     world.scale(3)
     world.settle()
     assert schedulers(world) == {None, "volcano"}
-
-
-def test_a_live_gang_is_healed_for_the_scheduler_that_it_has() -> None:
-    world = World(capabilities=Capabilities(volcano=True))
-    world.apply(serving(role(workers=1)))
-    world.settle()
-    world.capabilities = Capabilities()
-    refuse(world, REFUSED["spec.template.gangPolicy"])
-    world.kill("ms-0-decode-0-1")
-
-    world.settle()
-
-    assert schedulers(world) == {"volcano"}
-
-
-def test_a_gang_policy_means_nothing_to_another_scheduler() -> None:
-    world = World()
-    world.apply(
-        serving(
-            schedulerName="mine", rolloutStrategy=rolling(), **REFUSED["spec.template.gangPolicy"]
-        )
-    )
-
-    world.settle()
-
-    assert len(world.pods()) == 1
-    assert conditions(world)["Accepted"]["status"] == "True"
 
 
 def test_workers_without_a_template_are_shown_as_a_problem() -> None:

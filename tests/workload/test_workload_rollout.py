@@ -6,7 +6,7 @@ import pytest
 
 from kthena.machinery.objects import labels_of, uid_of
 from support.workload_api import CrashedError
-from support.workload_invariants import place_of
+from support.workload_view import place_of
 from support.workload_world import World, is_ready, role, rolling, serving
 
 

@@ -7,7 +7,8 @@ import pytest
 from kthena.machinery.objects import uid_of
 from kthena.workload.planner.plan import CreatePod, DeletePod
 from kthena.workload.planner.planner import plan
-from support.workload_invariants import Invariants, place_of
+from support.workload_invariants import Invariants
+from support.workload_view import place_of
 from support.workload_world import World, role, rolling, serving
 
 COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -11,14 +11,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kthena.machinery.objects import Object, is_terminating
 from kthena.workload.planner.planner import plan
+from support import workload_gangs
 from support.workload_api import FAULTS, KINDS, CrashedError
-from support.workload_invariants import Invariants, place_of
-from support.workload_world import API_VERSION, World, role, rolling, serving
+from support.workload_invariants import Invariants
+from support.workload_view import place_of
+from support.workload_world import API_VERSION, World, by_roles, role, rolling, serving
 
 IMAGES = st.sampled_from(["engine:1", "engine:2", "engine:3"])
 ROLE_NAMES = st.sampled_from(["prefill", "decode"])
 EXAMPLES = int(os.environ.get("KTHENA_SIMULATOR_EXAMPLES", "150"))
 OCCURRED: Counter[str] = Counter()
+GANGS = st.sampled_from(
+    [None, None, {}, {"minRoleReplicas": {"decode": 1}}, {"minRoleReplicas": {"prefill": 0}}]
+)
+TOPOLOGIES = st.sampled_from([None, {"mode": "hard"}, {"mode": "soft", "highestTierAllowed": 1}])
 
 
 FOREIGN = (
@@ -49,20 +55,44 @@ class Life(RuleBasedStateMachine):
         workers=st.integers(0, 2),
         policy=st.sampled_from(["RoleRecreate", "ServingGroupRecreate", "None"]),
         partition=st.sampled_from([None, 0, 1, 2, "50%", 5]),
+        volcano=st.booleans(),
+        gang=GANGS,
+        manner=st.sampled_from(["groups", "surge", "roles", "roles"]),
         grown=st.booleans(),
     )
-    def create(self, replicas: int, workers: int, policy: str, partition: Any, grown: bool) -> None:
+    def create(  # noqa: PLR0917 - each is drawn
+        self,
+        replicas: int,
+        workers: int,
+        policy: str,
+        partition: Any,
+        volcano: bool,
+        gang: Any,
+        manner: str,
+        grown: bool,
+    ) -> None:
         self.world = World()
         self.checks = Invariants(self.world)
-        strategy = rolling() if partition is None else rolling(partition=partition)
+        protected = manner == "roles" and partition in (1, "50%")
+        if manner == "roles":
+            strategy = by_roles()
+            policy = "RoleRecreate" if policy == "ServingGroupRecreate" else policy
+        else:
+            strategy = rolling(partition=partition)
+        if manner == "surge":
+            strategy["rollingUpdateConfiguration"].update(maxSurge=1, maxUnavailable=0)
         self.manifest = serving(
             role("prefill", workers=workers),
-            role("decode", replicas=2),
+            role("decode", replicas=2, partition=1 if protected else None),
             replicas=replicas,
             recoveryPolicy=policy,
             rolloutStrategy=strategy,
         )
         self.orphaned = False
+        if volcano:
+            self.world.install_volcano()
+        if gang is not None:
+            self.manifest["spec"]["template"]["gangPolicy"] = gang
         self.world.apply(self.manifest)
         for ordinal, owner in enumerate(FOREIGN, start=90):
             self.world.put(_foreign(ordinal, owner))
@@ -75,6 +105,19 @@ class Life(RuleBasedStateMachine):
     def change_image(self, image: str, name: str) -> None:
         if self._exists():
             self.world.set_image(image, name)
+
+    @rule(
+        image=IMAGES,
+        name=ROLE_NAMES,
+        turns=st.integers(0, 4),
+        running=st.booleans(),
+        ending=st.booleans(),
+    )
+    def update_image(self, image: str, name: str, turns: int, running: bool, ending: bool) -> None:
+        """An update that has got so far."""
+        self.world.run_pods()
+        self.change_image(image=image, name=name)
+        self.sync_again_and_again(turns=turns + 1, running=running, ending=ending)
 
     @rule(replicas=st.integers(0, 4))
     def scale(self, replicas: int) -> None:
@@ -124,10 +167,49 @@ class Life(RuleBasedStateMachine):
         if self._exists():
             self.world.edit(lambda spec: spec.update(rolloutStrategy=strategy))
 
+    @rule(
+        surge=st.sampled_from([1, 2, "10%", "100%"]),
+        unavailable=st.sampled_from([0, 1, "0%"]),
+        partition=st.sampled_from([None, None, 1, "50%"]),
+    )
+    def add_groups_for_updates(self, surge: Any, unavailable: Any, partition: Any) -> None:
+        strategy = rolling(maxSurge=surge, maxUnavailable=unavailable, partition=partition)
+        if self._exists():
+            self.world.edit(lambda spec: spec.update(rolloutStrategy=strategy))
+
+    @rule()
+    def roll_by_roles(self) -> None:
+        def change(spec: dict[str, Any]) -> None:
+            spec["rolloutStrategy"] = by_roles()
+            if spec["recoveryPolicy"] == "ServingGroupRecreate":
+                spec["recoveryPolicy"] = "RoleRecreate"
+
+        if self._exists():
+            self.world.edit(change)
+
+    @rule(
+        name=ROLE_NAMES,
+        partition=st.sampled_from([None, 0, 1, "10%", "50%", "100%"]),
+        unavailable=st.sampled_from([1, 2, "10%", "100%"]),
+    )
+    def change_role_rollout(self, name: str, partition: Any, unavailable: Any) -> None:
+        def change(spec: dict[str, Any]) -> None:
+            for each in spec["template"]["roles"]:
+                if each["name"] == name:
+                    each.update(partition=partition, maxUnavailable=unavailable)
+
+        if self._exists():
+            self.world.edit(change)
+
     @rule(policy=st.sampled_from(["RoleRecreate", "ServingGroupRecreate", "None"]))
     def change_policy(self, policy: str) -> None:
+        def change(spec: dict[str, Any]) -> None:
+            strategy = spec.get("rolloutStrategy") or {}
+            if policy != "ServingGroupRecreate" or strategy.get("type") != "RoleRollingUpdate":
+                spec["recoveryPolicy"] = policy
+
         if self._exists():
-            self.world.edit(lambda spec: spec.update(recoveryPolicy=policy))
+            self.world.edit(change)
 
     @rule(data=st.data())
     def delete_pod(self, data: st.DataObject) -> None:
@@ -147,6 +229,41 @@ class Life(RuleBasedStateMachine):
         services = sorted(self.world.objects["Service"])
         if services:
             self.world.remove("Service", data.draw(st.sampled_from(services)))
+
+    @rule(data=st.data())
+    def delete_pod_group(self, data: st.DataObject) -> None:
+        pod_groups = sorted(self.world.objects["PodGroup"])
+        if pod_groups:
+            self.world.remove("PodGroup", data.draw(st.sampled_from(pod_groups)))
+
+    @rule(group=TOPOLOGIES, each=TOPOLOGIES)
+    def change_topology(self, group: Any, each: Any) -> None:
+        def change(spec: dict[str, Any]) -> None:
+            policies = {"groupPolicy": group, "rolePolicy": each}
+            topology = {name: policy for name, policy in policies.items() if policy}
+            spec["template"].pop("networkTopology", None)
+            if topology:
+                spec["template"]["networkTopology"] = topology
+
+        if self._exists():
+            self.world.edit(change)
+
+    @rule(really=st.booleans(), returns=st.booleans(), data=st.data())
+    def install_or_remove_volcano(self, really: bool, returns: bool, data: st.DataObject) -> None:
+        """Groups that were begun before are healed after; in between, where it comes back."""
+        if not really:
+            return
+        for name in self._pick(data) if returns else ():
+            self.world.kill(name)
+        if self.world.pod_groups is None:
+            OCCURRED["PodGroup CRD appears"] += 1
+            self.world.install_volcano()
+        else:
+            OCCURRED["PodGroup CRD goes"] += 1
+            self.world.remove_volcano()
+            if returns:
+                self.sync_again_and_again(turns=3, running=True, ending=True)
+                self.world.install_volcano()
 
     @rule(cost=st.integers(-5, 5), data=st.data())
     def set_deletion_cost(self, cost: int, data: st.DataObject) -> None:
@@ -185,6 +302,7 @@ class Life(RuleBasedStateMachine):
             self.checks.observed_generation = 0
             if not self.orphaned:
                 self.checks.slots.clear()
+                self.checks.instances.clear()
             self.world.apply(self.manifest)
 
     # Kubelets.
@@ -302,9 +420,14 @@ class Life(RuleBasedStateMachine):
         if not self._exists():
             self.create_again()
         self.world.collect_garbage()
+        template = self.world.objects["ModelServing"]["ms"]["spec"]["template"]
+        if template.keys() & {"gangPolicy", "networkTopology"} and self.world.pod_groups is None:
+            self.world.install_volcano()
         self.world.settle()
         self.checks.check_world()
         self.checks.check_rest()
+        OCCURRED.update(self.checks.seen)
+        workload_gangs.check_rest(self.world)
         self.world.take_calls()
         self.world.sync()
         assert self.world.take_calls() == [], "P12: nothing is written at rest"
@@ -315,7 +438,9 @@ class Life(RuleBasedStateMachine):
         OCCURRED["own writes awaited"] += world.is_waiting()
         if observed is not None:
             OCCURRED["stale cache"] += bool(world.frozen)
-            self.checks.check_plan(observed, plan(observed, world.now))
+            decision = plan(observed, world.now)
+            self.checks.check_plan(observed, decision)
+            workload_gangs.check_plan(observed, decision)
         fresh, unseen = not world.frozen, set(world.unseen)
         world.clashes.clear()
         writes = len(world.calls)

@@ -95,17 +95,6 @@ def _whole_kind(obj: Object) -> Found:
     yield "spec"
 
 
-def _gang(*path: str) -> Callable[[Object], Found]:
-    """Finds a field that only the scheduler `volcano` reads; with another it means nothing."""
-    present = _present(*path)
-
-    def find(obj: Object) -> Found:
-        if _part(obj, "spec", "schedulerName") in (None, "volcano"):
-            yield from present(obj)
-
-    return find
-
-
 def _provider_targets(obj: Object) -> Found:
     for i, rule in enumerate(_part(obj, "spec", "rules") or ()):
         for j, target in enumerate(_part(rule, "targetModels") or ()):
@@ -130,28 +119,6 @@ REFUSALS: Mapping[str, tuple[Refusal, ...]] = MappingProxyType(
                 ("spec.plugins",),
                 "plugins are not run by this version; remove them",
                 _present("spec", "plugins"),
-            ),
-            Refusal(
-                ("spec.template.gangPolicy",),
-                "gang scheduling is not done by this version; remove gangPolicy, or use a "
-                "schedulerName other than volcano",
-                _gang("spec", "template", "gangPolicy"),
-            ),
-            Refusal(
-                ("spec.template.networkTopology",),
-                "placement by network topology is not done by this version; remove "
-                "networkTopology, or use a schedulerName other than volcano",
-                _gang("spec", "template", "networkTopology"),
-            ),
-            Refusal(
-                (
-                    "spec.rolloutStrategy.type",
-                    "spec.template.roles[].maxUnavailable",
-                    "spec.template.roles[].partition",
-                ),
-                "roles are not rolled one by one by this version; use ServingGroupRollingUpdate",
-                _other_than("ServingGroupRollingUpdate", "spec", "rolloutStrategy", "type"),
-                value="RoleRollingUpdate",
             ),
         ),
         "AutoscalingPolicy": (

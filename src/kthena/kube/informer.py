@@ -210,6 +210,19 @@ class Informer:
                 delay = self._account_for(exc)
             await self._clock.sleep(delay)
 
+    def reset(self) -> None:
+        """Forget everything, as before the first `run`: whatever the store held is gone.
+
+        For a resource that has been removed from the server. To be called while `run` does not run.
+        """
+        self._undelivered.clear()
+        self._version, self._watch_failed = "", False
+        self.synced.clear()
+        self.current.clear()
+        gone = [self.store.remove(key_of(obj)) for obj in list(self.store)]
+        self._dispatch(Change(ChangeType.DELETED, old, None) for old in gone)
+        self._enter(InformerState.STARTING, "not listed yet")
+
     def _account_for(self, exc: ApiError) -> float:
         """Enter the state that the error means; the seconds until the next attempt."""
         match exc:

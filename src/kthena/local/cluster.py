@@ -40,20 +40,22 @@ from kthena.local.node.claims import claim_directory
 from kthena.local.node.config import NodeConfig
 from kthena.local.node.images import Entry
 from kthena.local.node.node import Node
-from kthena.local.resumption import disown_statuses
+from kthena.local.podgroups import pod_group_crd
+from kthena.local.resumption import disown_statuses, forget_interruptions
 from kthena.machinery.objects import Object, metadata_of, name_of
 from kthena.networking.program import NetworkingProgram
 from kthena.router.app import Router
 from kthena.router.config import AccessLogConfig, RouterConfig
 from kthena.telemetry.logging import get_logger
 from kthena.telemetry.metrics import Metrics
-from kthena.workload.planner.observed import Capabilities
 from kthena.workload.program import WorkloadConfig, WorkloadProgram
 
 log = get_logger("local.cluster")
 
 NODE_NAME: Final = "kthena-local"
 _STOP_S: Final = 15.0
+_LEASE_S: Final = 10.0
+"""Nobody watches over the node, but no other process may run one of its name beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,12 @@ class LocalCluster:
         # Before anything is written: what is there may be what another cluster runs on.
         stack.enter_context(claim_directory(self.config.data_dir))
         api = await stack.enter_async_context(self._running_api())
-        self._write_kubeconfig(api)
-        await self._prepare_objects()
+        self.kubeconfig.unlink(missing_ok=True)
+        draft = self.kubeconfig.with_name(f"{self.kubeconfig.name}.new")
+        _write_secret(draft, api.kubeconfig())
+        await self._prepare_objects(draft)
+        # From here on others can call: what the last run has left must not be true any more.
+        draft.replace(self.kubeconfig)
         await stack.enter_async_context(self._running_node(api))
         await stack.enter_async_context(self._running_controllers())
         await stack.enter_async_context(self._running_router())
@@ -167,26 +173,23 @@ class LocalCluster:
                 await asyncio.wait([watched])
             await api.stop()
 
-    def _write_kubeconfig(self, api: ApiServer) -> None:
-        """The file holds the token: nobody else may read it, not even for a moment."""
-        self.kubeconfig.unlink(missing_ok=True)
-        descriptor = os.open(self.kubeconfig, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(api.kubeconfig(), file, indent=2)
-
     @asynccontextmanager
-    async def _client(self, manager: str) -> AsyncIterator[KubeClient]:
-        config = ClientConfig(kubeconfig=self.kubeconfig, field_manager=manager, user_agent=manager)
+    async def _client(
+        self, manager: str, kubeconfig: Path | None = None
+    ) -> AsyncIterator[KubeClient]:
+        config = ClientConfig(
+            kubeconfig=kubeconfig or self.kubeconfig, field_manager=manager, user_agent=manager
+        )
         async with KubeClient.connect(config) as client:
             yield client
 
-    async def _prepare_objects(self) -> None:
+    async def _prepare_objects(self, kubeconfig: Path) -> None:
         """Install the CRDs of this release, also over those that an earlier one has left.
 
         Statuses of an earlier run are no longer true.
         """
-        async with self._client("kthena-local") as client:
-            for crd in published_crds():
+        async with self._client("kthena-local", kubeconfig) as client:
+            for crd in (*published_crds(), pod_group_crd()):
                 try:
                     await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
                 except AlreadyExists:
@@ -205,6 +208,7 @@ class LocalCluster:
                     data_dir=self.config.data_dir / "node",
                     image_map=self.config.image_map,
                     time_scale=self.config.time_scale,
+                    lease_s=_LEASE_S,
                 ),
                 self._clock,
             )
@@ -237,7 +241,7 @@ class LocalCluster:
             self._client("kthena-controller-manager") as client,
             self._client("kthena-deployments") as other,
         ):
-            config = WorkloadConfig(capabilities=lambda: Capabilities(volcano=True))
+            config = WorkloadConfig(see_pod=forget_interruptions)
             self._workload = WorkloadProgram(client, config, self._clock)
             deployments = _deployments(other, self._clock)
             async with (
@@ -268,6 +272,14 @@ class LocalCluster:
                     yield
             finally:
                 await router.close(0)
+
+
+def _write_secret(path: Path, content: Object) -> None:
+    """Write a file that nobody else may read, not even for a moment."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file, indent=2)
 
 
 def _replaced(found: Object, crd: Object) -> Object:

@@ -52,7 +52,7 @@ class _Memory:
 
 
 class ModelServingController:
-    """Makes pods, services and revisions agree with each ModelServing.
+    """Makes pods, services, PodGroups and revisions agree with each ModelServing.
 
     `capabilities` is asked for each plan, since a scheduler may be installed at any time; nothing is
     planned while it answers None.
@@ -85,7 +85,7 @@ class ModelServingController:
     ) -> ControllerRunner:
         """The runner of this controller, fed by its informers. Call once, before they run."""
         runner = ControllerRunner(
-            self, self._informers.all, workers=workers, clock=self._clock, metrics=metrics
+            self, self._informers.required, workers=workers, clock=self._clock, metrics=metrics
         )
         runner.careful = True
         runner.enqueue_on(self._informers.modelservings, self._keys_of_modelserving)
@@ -140,6 +140,9 @@ class ModelServingController:
             pods=informers.children(informers.pods, key),
             services=informers.children(informers.services, key),
             revisions=informers.children(informers.revisions, key),
+            pod_groups=(
+                informers.children(informers.pod_groups, key) if capabilities.pod_groups else ()
+            ),
             capabilities=capabilities,
         )
 

@@ -13,7 +13,11 @@ from kthena.machinery.conditions import TRUE, find_condition
 from kthena.machinery.objects import Object
 from kthena.workload.identity import InstanceKey, group_name
 from kthena.workload.planner.plan import Adopt, DeleteStale, InstanceState, Plan
-from kthena.workload.status import SCHEDULER_FALLBACK
+from kthena.workload.status import (
+    POD_GROUPS_MISSING,
+    POD_GROUPS_TOO_OLD,
+    SCHEDULER_FALLBACK,
+)
 
 _REASONS: Final = {
     InstanceState.CREATING: ("RoleCreating", "Creating"),
@@ -74,10 +78,11 @@ def _facts(condition: Mapping[str, Any]) -> tuple[Any, Any]:
 def _needs_attention(condition: Mapping[str, Any]) -> bool:
     kind, true = condition["type"], condition["status"] == TRUE
     if kind == ACCEPTED:
-        return not true or condition["reason"] == SCHEDULER_FALLBACK
+        return not true or condition["reason"] in _NOTABLE
     # What else stalls a ModelServing has its event from Accepted.
     stalled = kind == STALLED and condition["reason"] not in _ACCEPTED_REASONS
     return true and (kind == REPLICA_FAILURE or stalled)
 
 
-_ACCEPTED_REASONS: Final = frozenset({"NotSupported", "Invalid"})
+_NOTABLE: Final = frozenset({SCHEDULER_FALLBACK, POD_GROUPS_MISSING, POD_GROUPS_TOO_OLD})
+_ACCEPTED_REASONS: Final = frozenset({"NotSupported", "Invalid", POD_GROUPS_MISSING})

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kthena.api.kubernetes import CONTROLLER_REVISIONS, PODS, SERVICES
 from kthena.api.registry import MODEL_SERVINGS
+from kthena.api.volcano import POD_GROUPS
 from kthena.api.workload.names import LABEL_NAME, LABEL_ROLE
 from kthena.kube.client import KubeClient
 from kthena.kube.errors import (
@@ -41,14 +42,17 @@ from kthena.workload.planner.plan import (
     AnnotatePod,
     AnnotateRevision,
     CreatePod,
+    CreatePodGroup,
     CreateRevision,
     CreateService,
     DeletePod,
+    DeletePodGroup,
     DeleteRevision,
     DeleteService,
     DeleteStale,
     Plan,
     Stage,
+    UpdatePodGroup,
 )
 from kthena.workload.status import Problem
 
@@ -115,7 +119,8 @@ class Executor:
 class _Run:
     """One plan being carried out.
 
-    Mutable state: what failed, the services among it, and how many pods of each role were refused.
+    Mutable state: what failed, the services and PodGroups among it, and how many pods of each role
+    were refused.
     """
 
     def __init__(self, client: KubeClient, writes: ExpectingClient, modelserving: Object) -> None:
@@ -125,6 +130,7 @@ class _Run:
         self._modelserving = modelserving
         self._key = key_of(modelserving)
         self._failed_services: set[str] = set()
+        self._failed_pod_groups: set[str] = set()
         self._refused: Counter[str] = Counter()
 
     async def perform(self, action: Action) -> None:
@@ -137,21 +143,25 @@ class _Run:
             self.outcome.add(action, error)
             if isinstance(action, CreateService):
                 self._failed_services.add(name_of(action.service))
+            if isinstance(action, CreatePodGroup):
+                self._failed_pod_groups.add(name_of(action.pod_group))
+            if isinstance(action, UpdatePodGroup):
+                self._failed_pod_groups.add(action.name)
             if isinstance(action, CreatePod):
                 self._refused[labels_of(action.pod)[LABEL_ROLE]] += 1
 
     def _is_held_back(self, action: CreatePod) -> bool:
         refused = self._refused[labels_of(action.pod)[LABEL_ROLE]]
-        return refused >= REFUSALS or action.service in self._failed_services
+        return (
+            refused >= REFUSALS
+            or action.service in self._failed_services
+            or action.pod_group in self._failed_pod_groups
+        )
 
     async def _perform(self, action: Action) -> None:
         match action:
-            case CreateRevision(obj):
-                await self._create(CONTROLLER_REVISIONS, obj)
-            case CreateService(obj):
-                await self._create(SERVICES, obj)
-            case CreatePod(obj):
-                await self._create(PODS, obj)
+            case CreateRevision(obj) | CreateService(obj) | CreatePodGroup(obj) | CreatePod(obj):
+                await self._create(_resource_of(action), obj)
             case Adopt():
                 metadata: dict[str, Any] = {
                     "uid": action.uid,
@@ -159,6 +169,11 @@ class _Run:
                     "ownerReferences": list(action.owner_references),
                 }
                 await self._patch(action.resource, action.name, metadata)
+            case UpdatePodGroup():
+                metadata = {**action.patch.get("metadata", {}), "uid": action.uid}
+                body = {**action.patch, "metadata": metadata}
+                name = self._named(action.name)
+                await self._writes.patch(self._key, POD_GROUPS, name, body)
             case AnnotateModelServing():
                 uid = uid_of(self._modelserving)
                 metadata = {"uid": uid, "annotations": dict(action.annotations)}
@@ -168,7 +183,9 @@ class _Run:
             case AnnotateRevision() | AnnotatePod():
                 metadata = {"uid": action.uid, "annotations": dict(action.annotations)}
                 await self._patch(_resource_of(action), action.name, metadata)
-            case DeleteStale() | DeletePod() | DeleteService() | DeleteRevision():
+            case (
+                DeleteStale() | DeletePod() | DeletePodGroup() | DeleteService() | DeleteRevision()
+            ):
                 await self._delete(_resource_of(action), action.name, action.uid)
 
     async def _create(self, resource: Resource, obj: Object) -> None:
@@ -214,17 +231,19 @@ def _resource_of(action: Action) -> Resource:
     match action:
         case DeleteStale() | Adopt():
             return action.resource
-        case DeletePod() | AnnotatePod():
+        case CreatePod() | DeletePod() | AnnotatePod():
             return PODS
-        case DeleteService():
+        case CreateService() | DeleteService():
             return SERVICES
+        case CreatePodGroup() | UpdatePodGroup() | DeletePodGroup():
+            return POD_GROUPS
     return CONTROLLER_REVISIONS
 
 
 def _problem(action: Action, error: ApiError) -> Problem:
     """What a failed call means to the user."""
     match action:
-        case CreateRevision(obj) | CreateService(obj) | CreatePod(obj):
+        case CreateRevision(obj) | CreateService(obj) | CreatePodGroup(obj) | CreatePod(obj):
             return Problem(
                 "FailedCreate", f"{obj['kind']} {name_of(obj)} was not created: {error.message}"
             )

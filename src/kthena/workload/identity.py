@@ -54,6 +54,13 @@ def group_name(modelserving: str, group: int) -> str:
     return f"{modelserving}-{group}"
 
 
+def parse_group(modelserving: str, name: str) -> int | None:
+    """The ordinal of the group that has this name, or None for a name that no group gets."""
+    ordinal = name.removeprefix(f"{modelserving}-")
+    match = _ORDINAL.fullmatch(ordinal)
+    return int(ordinal) if match and name != ordinal else None
+
+
 def pod_name(modelserving: str, place: PodPlace) -> str:
     """The name of a pod; that of the entry pod is also the name of the headless service."""
     return f"{modelserving}-{place.instance.group}-{place.instance.role_id}-{place.position}"
@@ -78,10 +85,14 @@ def parse_place(modelserving: str, name: str) -> PodPlace | None:
     return PodPlace(InstanceKey(int(group), role, int(ordinal)), int(position))
 
 
+_ORDINAL: Final = re.compile("0|[1-9][0-9]{0,8}")
+"""Ordinals are 32-bit and written without leading zeros."""
+
+
 @lru_cache(maxsize=1024)
 def _place_pattern(modelserving: str) -> re.Pattern[str]:
-    # Ordinals are 32-bit and written without leading zeros; role names start with a letter.
-    ordinal = "(0|[1-9][0-9]{0,8})"
+    # Role names start with a letter.
+    ordinal = f"({_ORDINAL.pattern})"
     role = "([a-zA-Z](?:[-a-zA-Z0-9]*[a-zA-Z0-9])?)"
     return re.compile(f"{re.escape(modelserving)}-{ordinal}-{role}-{ordinal}-{ordinal}")
 
@@ -96,16 +107,18 @@ def child_labels(modelserving: str, instance: InstanceKey) -> dict[str, str]:
     }
 
 
-def owner_reference(modelserving: Object) -> dict[str, Any]:
+def owner_reference(modelserving: Object, *, blocks_deletion: bool = True) -> dict[str, Any]:
     """The controller reference of a child to its ModelServing."""
-    return {
+    reference: dict[str, Any] = {
         "apiVersion": MODEL_SERVINGS.api_version,
         "kind": MODEL_SERVINGS.kind,
         "name": name_of(modelserving),
         "uid": uid_of(modelserving),
         "controller": True,
-        "blockOwnerDeletion": True,
     }
+    if blocks_deletion:
+        reference["blockOwnerDeletion"] = True
+    return reference
 
 
 def possible_owners(child: Object) -> list[NamespacedName]:

@@ -4,12 +4,13 @@ Children are listed by the label that all of them carry, so that other pods of t
 nothing, and indexed by the ModelServings that they may belong to.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Self
 
 from kthena.api.kubernetes import CONTROLLER_REVISIONS, PODS, SERVICES
 from kthena.api.registry import MODEL_SERVINGS
+from kthena.api.volcano import POD_GROUPS
 from kthena.api.workload.names import LABEL_NAME
 from kthena.kube.client import KubeClient
 from kthena.kube.clock import Clock
@@ -25,12 +26,16 @@ OWNER_INDEX: Final = "modelserving"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadInformers:
-    """One informer for each kind that the ModelServing controller reads."""
+    """One informer for each kind that the ModelServing controller reads.
+
+    PodGroups may not be there, so that their informer is run by whoever knows.
+    """
 
     modelservings: Informer
     pods: Informer
     services: Informer
     revisions: Informer
+    pod_groups: Informer
 
     @classmethod
     def create(
@@ -40,12 +45,22 @@ class WorkloadInformers:
         namespace: str = "",
         clock: Clock | None = None,
         metrics: KubeMetrics | None = None,
+        see_pod: Callable[[Object], Object] | None = None,
     ) -> Self:
-        """The informers for one namespace, or for all; the caller runs them."""
+        """The informers for one namespace, or for all; the caller runs them.
+
+        Pods are stored as `see_pod` returns them.
+        """
+
+        def transform_pod(pod: Object) -> Object:
+            pod = drop_managed_fields(pod)
+            return pod if see_pod is None else see_pod(pod)
 
         def informer(resource: Resource, selector: str = "") -> Informer:
             config = InformerConfig(
-                namespace=namespace, label_selector=selector, transform=drop_managed_fields
+                namespace=namespace,
+                label_selector=selector,
+                transform=transform_pod if resource is PODS else drop_managed_fields,
             )
             return Informer(client, resource, config, clock, metrics=metrics)
 
@@ -54,6 +69,7 @@ class WorkloadInformers:
             pods=informer(PODS, LABEL_NAME),
             services=informer(SERVICES, LABEL_NAME),
             revisions=informer(CONTROLLER_REVISIONS, LABEL_NAME),
+            pod_groups=informer(POD_GROUPS, LABEL_NAME),
         )
 
     def __post_init__(self) -> None:
@@ -61,9 +77,14 @@ class WorkloadInformers:
             informer.store.add_index(OWNER_INDEX, index_by_owner)
 
     @property
-    def of_children(self) -> tuple[Informer, Informer, Informer]:
-        """Those of pods, services and revisions."""
-        return self.pods, self.services, self.revisions
+    def of_children(self) -> tuple[Informer, ...]:
+        """Those of all children."""
+        return self.pods, self.services, self.revisions, self.pod_groups
+
+    @property
+    def required(self) -> tuple[Informer, ...]:
+        """Those without which nothing is done."""
+        return self.modelservings, self.pods, self.services, self.revisions
 
     @property
     def all(self) -> tuple[Informer, ...]:

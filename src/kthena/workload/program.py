@@ -15,10 +15,11 @@ from kthena.kube.metrics import KubeMetrics
 from kthena.kube.program import Parts, Program
 from kthena.kube.readiness import ComponentState
 from kthena.kube.refusal import RefusedKindController
-from kthena.machinery.objects import key_of
+from kthena.machinery.objects import Object, key_of
 from kthena.workload.controller import ModelServingController
 from kthena.workload.informers import WorkloadInformers
 from kthena.workload.planner.observed import Capabilities
+from kthena.workload.volcano import NAME as POD_GROUPS
 from kthena.workload.volcano import VolcanoWatch
 
 
@@ -27,17 +28,19 @@ class WorkloadConfig:
     """How the workload plane runs.
 
     Without a lease namespace there is no election. `capabilities` says what is known beforehand of
-    the cluster's scheduler; Volcano counts as there when it says so, or when it is seen.
+    the cluster's scheduler; Volcano counts as there when it is seen. The controller knows pods as
+    `see_pod` returns them, which may leave out of a status what is no news to it.
     """
 
     lease_namespace: str = ""
     namespace: str = ""
     workers: int = 5
     capabilities: Callable[[], Capabilities] = Capabilities
+    see_pod: Callable[[Object], Object] | None = None
 
 
 class WorkloadProgram:
-    """Makes pods, services and revisions of ModelServings, while it holds the lease.
+    """Makes pods, services, PodGroups and revisions of ModelServings, while it holds the lease.
 
     `run` until `stop`.
     """
@@ -52,16 +55,28 @@ class WorkloadProgram:
         config = config or WorkloadConfig()
         clock = clock or SystemClock()
         informers = WorkloadInformers.create(
-            client, namespace=config.namespace, clock=clock, metrics=metrics
+            client,
+            namespace=config.namespace,
+            clock=clock,
+            metrics=metrics,
+            see_pod=config.see_pod,
         )
         recorder = EventRecorder(client, EVENT_SOURCE, clock, metrics=metrics)
-        volcano = VolcanoWatch(client, config.capabilities, clock, metrics=metrics)
+        volcano = VolcanoWatch(
+            client, config.capabilities, informers.pod_groups, clock, metrics=metrics
+        )
         controller = ModelServingController(
             client, informers, recorder, capabilities=volcano.capabilities, clock=clock
         )
         modelservings = controller.build_runner(workers=config.workers, metrics=metrics)
         stored = informers.modelservings.store
         modelservings.enqueue_on(volcano.informer, lambda _change: map(key_of, stored))
+
+        def enqueue_all() -> None:
+            for modelserving in stored:
+                modelservings.queue.add(key_of(modelserving))
+
+        informers.pod_groups.add_state_handler(enqueue_all)
         policies = Informer(
             client,
             AUTOSCALING_POLICIES,
@@ -79,11 +94,12 @@ class WorkloadProgram:
             elector = LeaderElector(client, election, clock, metrics=metrics)
         self._program = Program(
             Parts(
-                informers=(*informers.all, volcano.informer, policies),
+                informers=(*informers.required, volcano.informer, policies),
                 elected=(modelservings, refusals),
                 elector=elector,
                 on_lost="exit",
                 recorders=(recorder,),
+                others={POD_GROUPS: volcano.run},
             ),
             clock,
         )

@@ -1,15 +1,16 @@
 """What the controller writes on objects because it cannot be derived: three annotations.
 
 On a ControllerRevision, `slots` says which groups are at that revision (also while they have no
-pods), which instances are being formed, and how many instances of each role had been asked for. On
-a pod and, while the pod is being replaced, on the ModelServing, `recoveries` counts how often an
+pods), which instances are being formed, and how many instances of each role had been asked for; of
+groups whose instances are of several revisions, which instances are at that one; and which groups
+are there only for the time of an update. On a pod and, while the pod is being replaced, on the ModelServing, `recoveries` counts how often an
 instance was made anew after a failure. On a failing pod, `failing-since` dates the failure.
 
 An annotation that cannot be read counts as absent: it only ever makes the controller more careful.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -86,20 +87,25 @@ class SlotRecord:
     forming: Forming = field(default_factory=Forming)
     replicas: Mapping[str, int] = field(default_factory=dict)
     """Instances per role that the groups of this revision had been asked for."""
+    instances: frozenset[InstanceKey] = frozenset()
+    """Instances at this revision in groups, of whatever revision, that are not of one alone."""
+    surge: frozenset[int] = frozenset()
+    """Those of `groups` that an update has added to the count."""
 
     def format(self) -> str:
         """The annotation's text; equal records have equal texts."""
-        by_instance: dict[str, set[int]] = {}
-        for key in self.forming.instances:
-            by_instance.setdefault(f"{key.role}/{key.ordinal}", set()).add(key.group)
-        forming = {name: format_ordinals(groups) for name, groups in by_instance.items()}
+        forming = _format_instances(self.forming.instances)
         if self.forming.groups:
             forming[_WHOLE_GROUP] = format_ordinals(self.forming.groups)
-        content = {
+        content: dict[str, object] = {
             "groups": format_ordinals(self.groups),
             "forming": forming,
             "replicas": dict(self.replicas),
         }
+        if self.instances:
+            content["instances"] = _format_instances(self.instances)
+        if self.surge:
+            content["surge"] = format_ordinals(self.surge)
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -113,23 +119,32 @@ class SlotRecord:
                 groups=parse_ordinals(content["groups"]),
                 forming=_parse_forming(content["forming"]),
                 replicas={str(role): int(count) for role, count in content["replicas"].items()},
+                instances=frozenset(_parse_instances(content.get("instances", {}))),
+                surge=parse_ordinals(content.get("surge", "")),
             )
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
 
 def _parse_forming(content: Mapping[str, str]) -> Forming:
-    groups: frozenset[int] = frozenset()
-    instances: set[InstanceKey] = set()
-    for key, text in content.items():
-        if key == _WHOLE_GROUP:
-            groups = parse_ordinals(text)
-        else:
-            role, _, ordinal = key.rpartition("/")
-            instances.update(
-                InstanceKey(group, role, int(ordinal)) for group in parse_ordinals(text)
-            )
-    return Forming(groups, frozenset(instances))
+    instances = {key: text for key, text in content.items() if key != _WHOLE_GROUP}
+    groups = parse_ordinals(content.get(_WHOLE_GROUP, ""))
+    return Forming(groups, frozenset(_parse_instances(instances)))
+
+
+def _format_instances(instances: Iterable[InstanceKey]) -> dict[str, str]:
+    """The groups of each instance by its place in a group: `{"decode/0": "0-4"}`."""
+    groups: dict[str, set[int]] = {}
+    for key in instances:
+        groups.setdefault(f"{key.role}/{key.ordinal}", set()).add(key.group)
+    return {place: format_ordinals(ordinals) for place, ordinals in groups.items()}
+
+
+def _parse_instances(content: Mapping[str, str]) -> Iterator[InstanceKey]:
+    for place, text in content.items():
+        role, _, ordinal = place.rpartition("/")
+        for group in parse_ordinals(text):
+            yield InstanceKey(group, role, int(ordinal))
 
 
 @dataclass(frozen=True, slots=True)

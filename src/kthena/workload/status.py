@@ -32,6 +32,8 @@ GROUP_PROGRESSING: Final = "GroupProgressing"
 GROUPS_UPDATING: Final = "GroupsUpdating"
 GROUPS_NOT_READY: Final = "GroupsNotReady"
 SCHEDULER_FALLBACK: Final = "SchedulerFallback"
+POD_GROUPS_MISSING: Final = "PodGroupsMissing"
+POD_GROUPS_TOO_OLD: Final = "PodGroupsTooOld"
 CRASH_LOOP: Final = "CrashLoopBackOff"
 UNKNOWN_REVISION: Final = "UnknownRevision"
 
@@ -91,6 +93,10 @@ class Findings:
     """Groups that are to be replaced, or whose pods are being replaced."""
     refused: Sequence[Unsupported] = ()
     falls_back: bool = False
+    waits_for_pod_groups: bool = False
+    """Whether new groups and updates wait for the PodGroups that the spec needs."""
+    unheard: str = ""
+    """What the spec asks of PodGroups and the installed ones cannot say."""
     crash_looping: Sequence[str] = ()
     """Role instances that wait in back-off."""
     held_up: Sequence["HeldUp"] = ()
@@ -178,9 +184,10 @@ def _conditions(found: Findings) -> list[Condition]:
 
     None is where a refused spec keeps missing groups from being created.
     """
-    outdated = bool(found.outdated) and not found.refused
+    held_back = bool(found.refused) or found.waits_for_pod_groups
+    outdated = bool(found.outdated) and not held_back
     unsettled = bool(found.unready or found.unfinished)
-    moving = outdated or unsettled or (found.missing > 0 and not found.refused)
+    moving = outdated or unsettled or (found.missing > 0 and not held_back)
     ready = not (found.missing or unsettled or found.outdated)
     stalled = _stalled(found)
     message = _progress(found)
@@ -218,6 +225,21 @@ def _accepted(found: Findings) -> Condition:
             "the PodGroup CRD of Volcano is not found: new pods go to the default scheduler, "
             "although schedulerName is volcano",
         )
+    if found.waits_for_pod_groups:
+        return Condition(
+            ACCEPTED,
+            TRUE,
+            POD_GROUPS_MISSING,
+            "gangPolicy or networkTopology needs PodGroups of Volcano, whose CRD is not found or "
+            "which cannot be read: no new group is created and no update rolled out until then",
+        )
+    if found.unheard:
+        return Condition(
+            ACCEPTED,
+            TRUE,
+            POD_GROUPS_TOO_OLD,
+            f"the PodGroup CRD of the installed Volcano cannot say {found.unheard}: it has no effect",
+        )
     return Condition(ACCEPTED, TRUE, ACCEPTED, "")
 
 
@@ -231,6 +253,14 @@ def _stalled(found: Findings) -> Condition:
             UNKNOWN_REVISION,
             f"groups {_list(found.unknown)} cannot be healed: the ControllerRevision that they were "
             "made from is missing; delete their pods to have them made from the present spec",
+        )
+    if found.waits_for_pod_groups and (found.missing or found.outdated):
+        return Condition(
+            STALLED,
+            TRUE,
+            POD_GROUPS_MISSING,
+            "groups or updates wait for PodGroups of Volcano; install it, or remove gangPolicy and "
+            "networkTopology",
         )
     if found.crash_looping:
         return Condition(

@@ -154,7 +154,12 @@ class RollingUpdateConfiguration(ApiStruct, frozen=True, kw_only=True):
 
     max_unavailable: CountOrPercent = 1
     """How many groups may be unavailable during an update, as a number or as a percentage of
-    `replicas` (rounded down, at least 1)."""
+    `replicas` (rounded down). At least 1, unless `maxSurge` adds groups."""
+
+    # No default in the schema: it would appear in every object that was stored without the field.
+    max_surge: CountOrPercent | None = None
+    """How many groups an update may add to `replicas` for its time, as a number or as a percentage
+    of `replicas` (rounded up). Unset means none."""
 
     partition: CountOrPercent | None = None
     """Groups with an ordinal below this number keep their revision. A percentage counts from
@@ -296,14 +301,18 @@ RULES = (
             f"!has(self.rolloutStrategy)"
             " || self.rolloutStrategy.type != 'ServingGroupRollingUpdate'"
             f" || !has({_CONFIGURATION}) || self.replicas == 0"
+            # A percentage of groups to add rounds up: any but 0 % adds one.
+            f" || (has({_CONFIGURATION}.maxSurge) && (type({_CONFIGURATION}.maxSurge) == int"
+            f" ? {_CONFIGURATION}.maxSurge != 0"
+            f" : !{_CONFIGURATION}.maxSurge.matches('^0+%$')))"
             f" || (type({_CONFIGURATION}.maxUnavailable) == int"
             f" ? {_CONFIGURATION}.maxUnavailable != 0"
             f" : (!{_CONFIGURATION}.maxUnavailable.matches('^[0-9]{{1,9}}%$')"
             f" || int({_CONFIGURATION}.maxUnavailable.replace('%', '')) * self.replicas >= 100))"
         ),
         message=(
-            "maxUnavailable comes to 0 groups, so no update could ever proceed; "
-            "use at least 1, or a percentage that comes to 1 or more of spec.replicas"
+            "maxUnavailable comes to 0 groups and maxSurge to none, so no update could ever proceed; "
+            "use at least 1, a percentage that comes to 1 or more of spec.replicas, or maxSurge"
         ),
         guard=Unchanged(("rolloutStrategy",)),
         field_path=".rolloutStrategy.rollingUpdateConfiguration",

@@ -1,12 +1,14 @@
 """What one node has to itself on this machine: its data directory and its loopback subnet.
 
-Both are locks that the kernel releases when the process is gone, however it went.
+Both are locks that the kernel releases when the process is gone, however it went. Whoever has the
+directory also is the one that its identity names.
 """
 
 import contextlib
 import fcntl
 import os
 import socket
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,6 +17,7 @@ from kthena.local.node.addresses import subnet_order
 
 _LOCK: Final = "node.lock"
 _SUBNET: Final = "subnet"
+_IDENTITY: Final = "identity"
 
 
 class ClaimError(RuntimeError):
@@ -68,6 +71,17 @@ def claim_subnet(directory: Path, preferred: int | None) -> Iterator[int]:
         "every subnet of 127.0.0.0/8" if preferred is None else f"subnet 127.{preferred}.0.0/16"
     )
     raise ClaimError(f"{wanted} is in use by another node")
+
+
+def remember_identity(directory: Path) -> str:
+    """What tells the node on a claimed directory from all others; it outlives the process."""
+    path = directory / _IDENTITY
+    with contextlib.suppress(OSError):
+        if (known := path.read_text().strip()).isalnum():
+            return known
+    new = uuid.uuid4().hex
+    path.write_text(new)
+    return new
 
 
 def _remembered(memory: Path) -> int | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kthena.api.kubernetes import PODS, SERVICES
+from kthena.api.volcano import POD_GROUPS
 from kthena.kube.client import KubeClient
 from kthena.kube.clock import Clock, SystemClock
 from kthena.kube.errors import ApiError
@@ -24,7 +25,7 @@ from kthena.kube.informer import Change, ChangeType, Informer
 from kthena.kube.program import Parts, Program
 from kthena.local.apiserver.logs import LogError, LogOptions
 from kthena.local.node.addresses import AddressPool
-from kthena.local.node.claims import claim_directory, claim_subnet
+from kthena.local.node.claims import claim_directory, claim_subnet, remember_identity
 from kthena.local.node.config import NodeConfig
 from kthena.local.node.identities import Identities
 from kthena.local.node.logs import check_options, read_log
@@ -65,6 +66,7 @@ class Node:
         self._clock = clock or SystemClock()
         self._pods = Informer(client, PODS, clock=self._clock)
         self._services = Informer(client, SERVICES, clock=self._clock)
+        self._pod_groups = Informer(client, POD_GROUPS, clock=self._clock)
         self._events = EventRecorder(client, EVENT_SOURCE, self._clock, host=config.name)
         self._identities = Identities(client, self.config, self._clock, self._adopted)
         self._hosts = HostsTable(self._clock)
@@ -77,7 +79,7 @@ class Node:
 
         Raises:
             ClaimError: another node uses the data directory, or no loopback subnet is free.
-            AdoptionError: a node that is to be adopted is alive.
+            NameTakenError: another process runs a node of this name, or one that is to be adopted.
         """
         directory = self.config.data_dir
         _raise_descriptor_limit()
@@ -98,7 +100,8 @@ class Node:
                 allocatable=capacity(),
             )
             limit = f"no private mounts: {limit}" if limit else ""
-            await self._register(Machine(self._context.address, limit))
+            machine = Machine(self._context.address, limit)
+            await self._register(machine, remember_identity(directory))
             await self._work(self._context)
 
     def stop(self) -> None:
@@ -136,11 +139,11 @@ class Node:
         scratch.mkdir(exist_ok=True)
         return await find_namespace(scratch)
 
-    async def _register(self, machine: Machine) -> None:
+    async def _register(self, machine: Machine, identity: str) -> None:
         """Register, however long the API server takes to answer."""
         while not self._stopping.is_set():
             try:
-                await self._identities.register(machine)
+                await self._identities.register(machine, identity, self._stopping)
             except ApiError as error:
                 _log.warning("node is not registered yet", error=str(error))
                 await self._clock.sleep(_RETRY_S)
@@ -153,24 +156,31 @@ class Node:
         program = Program(self._parts(context), self._clock)
         running = asyncio.create_task(program.run())
         stopping = asyncio.create_task(self._stopping.wait())
+        taken = asyncio.create_task(self._identities.wait_taken())
         try:
-            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([running, stopping, taken], return_when=asyncio.FIRST_COMPLETED)
+            if taken.done():
+                # The pods are another's to speak of: what runs of them here ends without a word.
+                self._stopping.set()
+                await self._abandon()
             await self._farewell()
             program.stop()
             await running
+            if taken.done():
+                await taken
         finally:
-            for task in (stopping, running):
+            for task in (stopping, running, taken):
                 task.cancel()
-            await asyncio.gather(stopping, running, return_exceptions=True)
+            await asyncio.gather(stopping, running, taken, return_exceptions=True)
             await self._abandon()
 
     def _parts(self, context: NodeContext) -> Parts:
         scheduler = Scheduler(
-            self._client, self._pods, self._events, self.config.name, self.config.scheduler_names
+            self._client, self._pods, self._pod_groups, self._events, self.config, self._clock
         )
         return Parts(
-            informers=(self._pods, self._services),
-            controllers=(scheduler.runner(self._clock),),
+            informers=(self._pods, self._services, self._pod_groups),
+            controllers=(scheduler.runner(),),
             recorders=(self._events,),
             others={
                 "hosts": self._hosts.run,

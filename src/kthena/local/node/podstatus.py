@@ -133,6 +133,11 @@ def initial_records(
     return tuple(records)
 
 
+def is_unseen_end(terminated: Mapping[str, Any]) -> bool:
+    """Whether a status tells of the end of a run that nobody has seen."""
+    return (terminated.get("exitCode"), terminated.get("reason")) == _UNSEEN
+
+
 def is_sidecar(container: Mapping[str, Any]) -> bool:
     """Whether an init container runs beside the pod's containers."""
     return container.get("restartPolicy") == "Always"

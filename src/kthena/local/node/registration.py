@@ -118,16 +118,24 @@ async def unregister(client: KubeClient, name: str, now: datetime) -> None:
     )
 
 
-async def lease_holder(client: KubeClient, name: str, now: datetime) -> str:
-    """Who keeps the Lease of a node renewed; empty when nobody does.
+class LeaseHeldError(RuntimeError):
+    """Another process renews the Lease of a node; the message names the holder."""
+
+
+async def read_lease(client: KubeClient, name: str) -> Object:
+    """The spec of a node's Lease; empty where there is none.
 
     Raises:
         ApiError: the API server refuses or cannot be reached.
     """
     try:
-        spec = (await client.get(LEASES, name, LEASE_NAMESPACE)).get("spec") or {}
+        return (await client.get(LEASES, name, LEASE_NAMESPACE)).get("spec") or {}
     except NotFound:
-        return ""
+        return {}
+
+
+def holder_of(spec: Object, now: datetime) -> str:
+    """Who keeps a Lease renewed; empty when nobody does."""
     with contextlib.suppress(ValueError):
         duration = timedelta(seconds=int(spec.get("leaseDurationSeconds") or 0))
         if now < parse_time(spec.get("renewTime")) + duration:
@@ -143,7 +151,8 @@ async def renew_lease(
     The Lease is the Node's, and goes with it.
 
     Raises:
-        ApiError: the API server refuses or cannot be reached.
+        LeaseHeldError: another holder renews it.
+        ApiError: the API server refuses or cannot be reached; also when another was faster.
     """
     name = name_of(node)
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid_of(node)}
@@ -163,7 +172,28 @@ async def renew_lease(
     except NotFound:
         await client.create(LEASES, lease)
         return
-    await client.update(LEASES, {**stored, "spec": {**(stored.get("spec") or {}), **spec}})
+    old = stored.get("spec") or {}
+    if (other := holder_of(old, now)) not in {"", holder}:
+        raise LeaseHeldError(other)
+    await client.update(LEASES, {**stored, "spec": {**old, **spec}})
+
+
+async def release_lease(client: KubeClient, name: str, holder: str, now: datetime) -> None:
+    """Let others have the Lease at once, if it is the holder's.
+
+    Raises:
+        ApiError: the API server refuses or cannot be reached.
+    """
+    with contextlib.suppress(NotFound):
+        stored = await client.get(LEASES, name, LEASE_NAMESPACE)
+        old = stored.get("spec") or {}
+        if old.get("holderIdentity") == holder:
+            free = {
+                "holderIdentity": "",
+                "leaseDurationSeconds": 1,
+                "renewTime": format_micro_time(now),
+            }
+            await client.update(LEASES, {**stored, "spec": {**old, **free}})
 
 
 async def _update_status(client: KubeClient, name: str, change: Any) -> Object:

@@ -5,7 +5,7 @@ that Kthena wrote as long as all groups are of one revision and nothing is creat
 nothing that cannot be seen.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kthena.machinery.objects import Object, annotations_of, controller_of, name_of, uid_of
 from kthena.workload.identity import InstanceKey
@@ -56,6 +56,34 @@ class Books:
             groups.setdefault(revision.name, set()).add(ordinal)
         self.groups = {name: frozenset(ordinals) for name, ordinals in groups.items()}
         """The groups of each revision that has any."""
+        self.surge = {slot.ordinal for slot in staying if slot.surge} | formation.surge
+        """The groups that an update adds to the count."""
+        self.instances = self._instances_of_mixed(staying)
+        """The instances of each revision in groups that are not of one alone."""
+
+    def _instances_of_mixed(self, staying: Iterable[Slot]) -> Mapping[str, frozenset[InstanceKey]]:
+        situation, formation = self.situation, self.formation
+        owners = {slot.ordinal: slot.revision for slot in staying} | formation.groups
+        made_of = {key: revision.name for key, revision in formation.made.items()}
+        for slot in staying:
+            for instance in slot.group.instances:
+                made_of[instance.key] = instance.revision
+        # What has no pods and was not reached yet is to be made as it was: the rest of a batch, and
+        # of a group that is on its way out.
+        reached = set() if formation.is_full else formation.filled | formation.groups.keys()
+        for key, revision in situation.recorded_instances.items():
+            if key.group in owners and key.group not in reached:
+                made_of.setdefault(key, revision.name)
+        mixed = set()
+        for key, name in made_of.items():
+            owner = owners.get(key.group)
+            if owner is not None and owner.name != name:
+                mixed.add(key.group)
+        instances: dict[str, set[InstanceKey]] = {}
+        for key, name in made_of.items():
+            if key.group in mixed and name in situation.history.known:
+                instances.setdefault(name, set()).add(key)
+        return {name: frozenset(keys) for name, keys in instances.items()}
 
 
 def plan_revisions(books: Books) -> list[CreateRevision | AnnotateRevision]:
@@ -67,6 +95,7 @@ def plan_revisions(books: Books) -> list[CreateRevision | AnnotateRevision]:
     situation, history = books.situation, books.situation.history
     creations: list[CreateRevision] = []
     gains: list[AnnotateRevision] = []
+    moves: list[AnnotateRevision] = []
     losses: list[AnnotateRevision] = []
     number = max((revision.number for revision in history.known.values()), default=0)
     for revision in history.known.values():
@@ -84,9 +113,11 @@ def plan_revisions(books: Books) -> list[CreateRevision | AnnotateRevision]:
                 uid_of(revision.stored),
                 {ANNOTATION_SLOTS: record.format()},
             )
-            gained = record.groups - (revision.record.groups if revision.record else frozenset())
-            (gains if gained else losses).append(note)
-    return [*creations, *gains, *losses]
+            before = revision.record or SlotRecord()
+            gained = record.groups - before.groups
+            moved = record.instances - before.instances
+            (gains if gained else moves if moved else losses).append(note)
+    return [*creations, *gains, *moves, *losses]
 
 
 def plan_history(books: Books, old: Object, new: Object) -> tuple[list[DeleteRevision], bool]:
@@ -110,7 +141,7 @@ def _named_in(status: Object) -> set[str]:
 
 def _unused_revisions(books: Books, referenced: Collection[str]) -> Iterator[Revision]:
     situation = books.situation
-    kept = {situation.history.update.name, *books.groups, *referenced}
+    kept = {situation.history.update.name, *books.groups, *books.instances, *referenced}
     for slot in situation.slots.values():
         for instance in slot.group.instances:
             kept.update(pod.revision for pod in instance.pods.values())
@@ -144,13 +175,19 @@ def _record(books: Books, revision: Revision) -> SlotRecord:
         # Some instances are not begun yet: none may be taken for lost.
         before = revision.record.replicas if revision.record else {}
         replicas = {role: min(wanted, before.get(role, 0)) for role, wanted in replicas.items()}
-    return SlotRecord(groups, _forming(books, revision, groups), replicas)
+    return SlotRecord(
+        groups,
+        _forming(books, revision, groups),
+        replicas,
+        books.instances.get(revision.name, frozenset()),
+        groups & books.surge,
+    )
 
 
 def _forming(books: Books, revision: Revision, groups: frozenset[int]) -> Forming:
     """What is begun now, and what was begun and is not whole yet."""
     situation, formation = books.situation, books.formation
-    before = revision.record.forming if revision.record else Forming()
+    before = situation.forming
     podless = situation.is_podless(revision)
     forming_groups = set()
     for ordinal in groups & (before.groups | formation.groups.keys()):
@@ -177,12 +214,13 @@ def _is_needed(books: Books, revision: Revision) -> bool:
     """Whether a revision has to be written: pods carry its name, or may do so next."""
     situation = books.situation
     live = revision.name == situation.history.update.name
-    return not live or situation.accepted or revision.name in books.groups
+    used = revision.name in books.groups or revision.name in books.instances
+    return not live or situation.accepted or used
 
 
 def _must_record(books: Books) -> bool:
     """Whether something would be forgotten: pods come or go, or groups are of several revisions."""
     formation = books.formation
-    if formation.groups or formation.instances or books.disturbed:
+    if formation.groups or formation.instances or books.instances or books.disturbed:
         return True
     return bool(books.groups.keys() - {books.situation.history.update.name})

@@ -2,13 +2,15 @@
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from kthena.workload.identity import group_name
 from kthena.workload.planner.formation import Formation
+from kthena.workload.planner.history import History
 from kthena.workload.planner.origins import Podless
 from kthena.workload.planner.recovery import Waiting, surplus_pods
-from kthena.workload.planner.scheduling import falls_back
+from kthena.workload.planner.scheduling import falls_back, waits_for_pod_groups
 from kthena.workload.planner.situation import Situation
 from kthena.workload.planner.slots import Health, Slot
 from kthena.workload.status import Counters, Findings, HeldUp
@@ -16,29 +18,39 @@ from kthena.workload.status import Counters, Findings, HeldUp
 _STARTING: Final = {"ContainerCreating", "PodInitializing"}
 
 
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What a plan takes away, by ordinals of groups."""
+
+    surplus: Collection[int]
+    """Groups that are deleted for good."""
+    replaced: Collection[int]
+    """Groups that are deleted to be created anew."""
+    rolling: Collection[int]
+    """Groups that lose instances which are created anew, because these are outdated."""
+
+
 def find(
     situation: Situation,
+    losses: Losses,
     *,
-    surplus: Collection[int],
     podless: Podless,
-    replaced: Collection[int],
     waiting: Sequence[Waiting],
     formation: Formation,
 ) -> Findings:
-    """The findings of a plan that deletes `surplus` groups, and `replaced` ones to create anew."""
-    slots = situation.slots.values()
-    staying = [slot for slot in slots if slot.ordinal not in surplus]
+    """The findings of a plan."""
+    slots, replaced = situation.slots.values(), losses.replaced
+    staying = [slot for slot in slots if slot.ordinal not in losses.surplus]
+    impaired = {*replaced, *losses.rolling}
     available = [
-        slot for slot in staying if slot.health is Health.AVAILABLE and slot.ordinal not in replaced
+        slot for slot in staying if slot.health is Health.AVAILABLE and slot.ordinal not in impaired
     ]
     unready = sorted({slot.ordinal for slot in slots} - {slot.ordinal for slot in available})
     outdated = [slot.ordinal for slot in staying if slot.outdated and not slot.protected]
     unknown = [
         slot.ordinal
         for slot in staying
-        if slot.revision is None
-        and not situation.is_whole_group(slot)
-        and slot.ordinal not in replaced
+        if _cannot_be_healed(situation, slot) and slot.ordinal not in replaced
     ]
     back_offs = [one.pod.place.instance for one in waiting if one.recoveries]
     looping = sorted(
@@ -46,11 +58,13 @@ def find(
     )
     bare = {key.group for key in formation.wanted - situation.services.keys()}
     unfinished = [
-        slot.ordinal for slot in available if slot.ordinal in bare or _has_surplus(situation, slot)
+        slot.ordinal
+        for slot in available
+        if slot.ordinal in bare or slot.surge or _has_surplus(situation, slot)
     ]
-    absent = max(0, situation.desired_groups - len(staying))
+    absent = max(0, situation.desired_groups - sum(not slot.surge for slot in staying))
     return Findings(
-        counters=_count(situation, {*surplus, *replaced}, len(available), podless),
+        counters=_count(situation, {*losses.surplus, *replaced}, len(available), podless),
         current_revision=_current_revision(situation),
         update_revision=situation.history.update.name,
         selector_role=situation.selector_role,
@@ -60,6 +74,8 @@ def find(
         outdated=outdated,
         refused=situation.observed.refused,
         falls_back=falls_back(situation.observed),
+        waits_for_pod_groups=waits_for_pod_groups(situation.observed),
+        unheard=formation.gangs.find_unheard(),
         crash_looping=looping,
         held_up=list(_held_up(situation.slots[ordinal] for ordinal in unready)),
         unknown=unknown,
@@ -89,14 +105,14 @@ def _count(
         for slot in situation.slots.values()
         if not slot.terminating and slot.ordinal not in deleted
     ]
-    old = sum(_is_old(slot) for slot in living)
+    old = sum(slot.old for slot in living)
     updated = len(living) - old + podless.live
     old += podless.old
     replicas = len(situation.slots) + sum(podless)
     available += sum(podless)
     done = replicas == updated == available == situation.desired_groups
     # Kthena calls the updated groups current once a rollout is over, unless there is a partition.
-    current = updated if done and situation.partition == 0 else old
+    current = updated if done and situation.strategy.partition == 0 else old
     return Counters(replicas, current, updated, available)
 
 
@@ -110,9 +126,17 @@ def _has_surplus(situation: Situation, slot: Slot) -> bool:
     )
 
 
-def _is_old(slot: Slot) -> bool:
-    """Whether a group is not of the live revision, or may not be."""
-    return slot.outdated or slot.revision is None
+def _cannot_be_healed(situation: Situation, slot: Slot) -> bool:
+    """Whether something is missing from the group and nobody knows what it was made from."""
+    if slot.revision is None:
+        return not situation.is_whole_group(slot)
+    history = situation.history
+    return situation.strategy.rolls_roles and any(
+        history.template_of(one) is None
+        and not history.is_whole(one)
+        and not situation.must_roll(one)
+        for one in slot.group.instances
+    )
 
 
 def _current_revision(situation: Situation) -> str:
@@ -122,6 +146,16 @@ def _current_revision(situation: Situation) -> str:
     if first is None or stored in others:
         return situation.history.update.name if first is None else stored
     return first
+
+
+def _old_names(history: History, slot: Slot) -> Iterator[str]:
+    """The revision of a group that is not updated, or those of its instances that are not."""
+    if slot.revision is not None and slot.revision.name not in history.current_names:
+        yield slot.revision.name
+        return
+    for instance in slot.group.instances:
+        if history.template_of(instance) is None or history.differs(instance):
+            yield instance.revision
 
 
 def _take_first(names: Iterator[str]) -> tuple[str | None, set[str]]:
@@ -134,11 +168,8 @@ def _old_revisions(situation: Situation) -> Iterator[str]:
     ordinals = sorted(situation.slots.keys() | situation.recorded.keys())
     for ordinal in ordinals:
         slot = situation.slots.get(ordinal)
-        if slot is not None and _is_old(slot) and (slot.protected or not slot.terminating):
-            if slot.revision is not None:
-                yield slot.revision.name
-            else:
-                yield next(iter(slot.group.instances)).revision
+        if slot is not None and slot.old and (slot.protected or not slot.terminating):
+            yield from _old_names(situation.history, slot)
         elif (
             slot is None and ordinal < situation.desired_groups and situation.is_protected(ordinal)
         ):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kthena.api.kubernetes import PODS, SERVICES
+from kthena.api.volcano import POD_GROUPS
 from kthena.machinery.resources import Resource
 from kthena.workload.children.pods import PodIdentity, build_pod
 from kthena.workload.children.services import build_service
@@ -21,6 +22,7 @@ from kthena.workload.identity import (
     entry_name,
     pod_name,
 )
+from kthena.workload.planner.gangs import Gangs
 from kthena.workload.planner.groups import Instance
 from kthena.workload.planner.observed import Belonging
 from kthena.workload.planner.origins import Origins
@@ -44,10 +46,15 @@ class Formation:
 
     situation: Situation
     origins: Origins
+    gangs: Gangs
     pods: list[CreatePod] = field(default_factory=list)
     services: dict[InstanceKey, CreateService] = field(default_factory=dict)
     groups: dict[int, Revision] = field(default_factory=dict)
     """Groups without pods that are to have some, with what they are made from."""
+    surge: set[int] = field(default_factory=set)
+    """Those of `groups` that are added to the count."""
+    made: dict[InstanceKey, Revision] = field(default_factory=dict)
+    """Instances without pods that are to have some, with what they are made from."""
     instances: set[InstanceKey] = field(default_factory=set)
     """Instances that are asked for in groups that have pods."""
     begun: set[InstanceKey] = field(default_factory=set)
@@ -88,28 +95,43 @@ class Formation:
                     return
                 key = InstanceKey(slot.ordinal, name, ordinal)
                 self.instances.add(key)
-                self._add_instance(revision, revision.roles[name], key)
+                self._add_instance(key, revision, slot)
 
     def add_groups(self, surplus: Collection[int]) -> None:
         """Add the groups that are missing."""
-        situation = self.situation
         for ordinal in self._missing_groups(surplus):
             revision = self.origins.revision_for(ordinal)
-            podless = situation.is_podless(revision)
-            if self.is_full or (podless and not situation.is_protected(ordinal)):
+            podless = self.situation.is_podless(revision)
+            if self.is_full or (podless and not self.situation.is_protected(ordinal)):
                 return
-            self.groups[ordinal] = revision
-            for name, wanted in situation.replicas_of(revision).items():
-                for number in range(wanted):
-                    if self.is_full:
-                        return
-                    key = InstanceKey(ordinal, name, number)
-                    self._add_instance(revision, revision.roles[name], key)
+            self._add_group(ordinal, revision)
+
+    def add_surge(self, missing: int) -> None:
+        """Add so many groups to the count, of the live revision."""
+        situation = self.situation
+        free = (
+            ordinal
+            for ordinal in itertools.count(situation.desired_groups)
+            if ordinal not in situation.slots
+        )
+        for ordinal in itertools.islice(free, min(missing, BATCH)):
+            if self.is_full:
+                return
+            self.surge.add(ordinal)
+            self._add_group(ordinal, situation.history.update)
+
+    def _add_group(self, ordinal: int, revision: Revision) -> None:
+        self.groups[ordinal] = revision
+        for name, wanted in self.situation.replicas_of(revision).items():
+            for number in range(wanted):
+                if self.is_full:
+                    return
+                self._add_instance(InstanceKey(ordinal, name, number), revision, None)
 
     def _missing_groups(self, surplus: Collection[int]) -> Iterator[int]:
         """The groups to add, a batch at most. A refused spec gets back what it had, no more."""
         situation = self.situation
-        wanted, present = situation.desired_groups, situation.slots.keys()
+        wanted, present = situation.desired_groups, situation.regular.keys()
         missing = missing_ordinals(present, surplus, wanted)
         if not situation.accepted:
             # A service outlives the pods of its group, and goes with a group that is scaled away.
@@ -118,8 +140,10 @@ class Formation:
             missing = iter(lost[: max(0, wanted - (len(present) - len(surplus)))])
         return itertools.islice(missing, BATCH)
 
-    def _add_instance(self, revision: Revision, role: RoleTemplate, key: InstanceKey) -> None:
-        """Add an instance that has no pods, with its service."""
+    def _add_instance(self, key: InstanceKey, group: Revision, slot: Slot | None) -> None:
+        """Add an instance that has no pods, with its service, to a group of this revision."""
+        revision = self.made[key] = self.origins.of_instance(key, group, slot)
+        role = revision.roles[key.role]
         self._want_service(role, key)
         self._add_pods(revision, role, key)
 
@@ -139,6 +163,11 @@ class Formation:
             return
         service = entry_name(situation.name, key) if role.has_service else None
         if service is not None and self._is_taken(SERVICES, service):
+            return
+        pod_group = self.gangs.pod_group_of(key.group)
+        if pod_group is not None and (
+            self.gangs.is_held_up(key.group) or self._is_taken(POD_GROUPS, pod_group)
+        ):
             return
         instance = situation.find_instance(key)
         existing = instance.pods if instance else {}
@@ -162,16 +191,17 @@ class Formation:
                 )
                 return
             pod = build_pod(situation.modelserving, role, place, identity)
-            self.pods.append(CreatePod(pod, service))
+            self.pods.append(CreatePod(pod, service, pod_group))
             if instance is None:
                 self.begun.add(key)
 
     def _annotations(self, key: InstanceKey, instance: Instance | None) -> dict[str, str]:
         kept = self.situation.recoveries.get(key)
         counter = recoveries_of(self.situation, instance) if instance else kept
-        if counter is None or not is_fresh(counter, self.situation.now):
-            return {}
-        return {ANNOTATION_RECOVERIES: counter.format()}
+        annotations = self.gangs.annotations(key)
+        if counter is not None and is_fresh(counter, self.situation.now):
+            annotations[ANNOTATION_RECOVERIES] = counter.format()
+        return annotations
 
     def _is_taken(self, resource: Resource, name: str) -> bool:
         """Whether somebody else has the name. A former ModelServing's child gives it up by itself."""

@@ -72,7 +72,7 @@ class History:
             return None
         if len(set(names)) == 1:
             return found[names[0]]
-        if not self._is_outdated_mixture(group):
+        if not any(map(self.differs, group.instances)):
             return self.update
         return max(
             found.values(), key=lambda revision: (names.count(revision.name), -revision.number)
@@ -83,12 +83,10 @@ class History:
         if revision.name not in self.current_names:
             return True
         names = {instance.revision for instance in group.instances}
-        return not names <= self.current_names and self._is_outdated_mixture(group)
+        return not names <= self.current_names and any(map(self.differs, group.instances))
 
-    def _is_outdated_mixture(self, group: Group) -> bool:
-        return any(self._differs(instance) for instance in group.instances)
-
-    def _differs(self, instance: Instance) -> bool:
+    def differs(self, instance: Instance) -> bool:
+        """Whether an instance is known not to be what the live spec would make in its place."""
         own, live = self.template_of(instance), self.update.roles.get(instance.key.role)
         return own is not None and (live is None or own.form != live.form)
 

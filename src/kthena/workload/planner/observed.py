@@ -11,6 +11,7 @@ from enum import Enum
 from kthena.api.kubernetes import CONTROLLER_REVISIONS, PODS, SERVICES
 from kthena.api.meta import DecodeError
 from kthena.api.unsupported import Unsupported, unsupported_fields
+from kthena.api.volcano import POD_GROUPS
 from kthena.api.workload.modelserving import ModelServingSpec, decode
 from kthena.api.workload.names import LABEL_NAME, LABEL_REVISION
 from kthena.machinery.objects import (
@@ -23,8 +24,10 @@ from kthena.machinery.objects import (
     uid_of,
 )
 from kthena.machinery.resources import Resource
+from kthena.workload.children.podgroups import PodGroupForm
 from kthena.workload.identity import (
     is_modelserving_reference,
+    parse_group,
     parse_place,
     revision_object_name,
 )
@@ -36,6 +39,8 @@ class Capabilities:
 
     volcano: bool = False
     """A scheduler called `volcano` places pods here."""
+    pod_groups: PodGroupForm | None = None
+    """What its PodGroups can say; None where there are none: groups that need one wait."""
     scheduler_fallback: bool = True
     """Without it, pods may go to the cluster's default scheduler."""
 
@@ -44,8 +49,8 @@ class Capabilities:
 class Observed:
     """Everything that a plan follows from, beside the time.
 
-    Objects are as the API has them and are not changed. `pods`, `services` and `revisions` are
-    those that refer to the ModelServing by controller reference or by label.
+    Objects are as the API has them and are not changed. Children are those that refer to the
+    ModelServing by controller reference or by label.
     """
 
     modelserving: Object
@@ -53,6 +58,7 @@ class Observed:
     pods: tuple[Object, ...] = ()
     services: tuple[Object, ...] = ()
     revisions: tuple[Object, ...] = ()
+    pod_groups: tuple[Object, ...] = ()
     capabilities: Capabilities = field(default_factory=Capabilities)
     refused: tuple[Unsupported, ...] = ()
     """What the spec asks for and this version does not do."""
@@ -65,6 +71,7 @@ class Observed:
         pods: Iterable[Object] = (),
         services: Iterable[Object] = (),
         revisions: Iterable[Object] = (),
+        pod_groups: Iterable[Object] = (),
         capabilities: Capabilities | None = None,
     ) -> "Observed":
         """The frozen input for a ModelServing and its children.
@@ -83,6 +90,7 @@ class Observed:
             pods=tuple(pods),
             services=tuple(services),
             revisions=tuple(revisions),
+            pod_groups=tuple(pod_groups),
             capabilities=capabilities or Capabilities(),
             refused=tuple(unsupported_fields(modelserving)),
         )
@@ -95,7 +103,12 @@ class Observed:
     @property
     def children(self) -> Mapping[Resource, tuple[Object, ...]]:
         """All children by resource."""
-        return {PODS: self.pods, SERVICES: self.services, CONTROLLER_REVISIONS: self.revisions}
+        return {
+            PODS: self.pods,
+            SERVICES: self.services,
+            CONTROLLER_REVISIONS: self.revisions,
+            POD_GROUPS: self.pod_groups,
+        }
 
 
 class Belonging(Enum):
@@ -128,6 +141,8 @@ def _is_orphan(child: Object, modelserving: Object) -> bool:
         return False
     if child.get("kind") == CONTROLLER_REVISIONS.kind:
         return name_of(child) == revision_object_name(owner, labels.get(LABEL_REVISION, ""))
+    if child.get("kind") == POD_GROUPS.kind:
+        return parse_group(owner, name_of(child)) is not None
     if parse_place(owner, name_of(child)) is None:
         return False
     return child.get("kind") != "Pod" or LABEL_REVISION in labels

@@ -21,11 +21,13 @@ class Stage(IntEnum):
     """Whose the children are. When one of these fails, what follows is left for the next plan."""
     RECORDS = 1
     """What is written down. Carried out one by one; as with OWNERSHIP, a failure ends the plan."""
-    DELETIONS = 2
-    SERVICES = 3
+    POD_GROUPS = 2
+    """As for services: one that cannot be written holds back the pods that name it."""
+    DELETIONS = 3
+    SERVICES = 4
     """A service that cannot be created only holds back the pods that need it."""
-    PODS = 4
-    HISTORY = 5
+    PODS = 5
+    HISTORY = 6
 
     @property
     def is_barrier(self) -> bool:
@@ -82,6 +84,33 @@ class AnnotateModelServing:
 
 
 @dataclass(frozen=True, slots=True)
+class CreatePodGroup:
+    """Create a PodGroup."""
+
+    stage: ClassVar[Stage] = Stage.POD_GROUPS
+    pod_group: Object
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePodGroup:
+    """Merge a patch into a PodGroup."""
+
+    stage: ClassVar[Stage] = Stage.POD_GROUPS
+    name: str
+    uid: str
+    patch: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePodGroup:
+    """Delete the PodGroup with this UID."""
+
+    stage: ClassVar[Stage] = Stage.DELETIONS
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class AnnotatePod:
     """Write annotations of the controller onto a pod."""
 
@@ -119,12 +148,14 @@ class CreateService:
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Create a pod, unless the service that it needs could not be created in the same run."""
+    """Create a pod, unless the service or PodGroup that it needs could not be in the same run."""
 
     stage: ClassVar[Stage] = Stage.PODS
     pod: Object
     service: str | None
     """The name of the service that gives its instance an address, if it has one."""
+    pod_group: str | None = None
+    """The name of the PodGroup with which it is placed, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +173,9 @@ Action: TypeAlias = (
     | CreateRevision
     | AnnotateRevision
     | AnnotateModelServing
+    | CreatePodGroup
+    | UpdatePodGroup
+    | DeletePodGroup
     | AnnotatePod
     | DeletePod
     | DeleteService

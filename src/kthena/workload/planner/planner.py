@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from kthena.api.volcano import POD_GROUPS
 from kthena.machinery.objects import (
     is_terminating,
     metadata_of,
@@ -18,8 +19,9 @@ from kthena.machinery.objects import (
 )
 from kthena.workload.identity import InstanceKey, owner_reference
 from kthena.workload.planner.bookkeeping import Books, plan_counters, plan_history, plan_revisions
-from kthena.workload.planner.findings import find
+from kthena.workload.planner.findings import Losses, find
 from kthena.workload.planner.formation import Formation
+from kthena.workload.planner.gangs import Gangs
 from kthena.workload.planner.groups import Instance, Pod
 from kthena.workload.planner.observed import Belonging, Observed
 from kthena.workload.planner.origins import Origins
@@ -37,10 +39,12 @@ from kthena.workload.planner.recovery import (
     Waiting,
     plan_recovery,
 )
+from kthena.workload.planner.roles import rolled_instances
 from kthena.workload.planner.rollout import replaced_groups
 from kthena.workload.planner.scale import surplus_groups
 from kthena.workload.planner.situation import Situation
 from kthena.workload.planner.slots import Slot
+from kthena.workload.planner.surge import plan_surge
 from kthena.workload.planner.transitions import states_after, states_before
 from kthena.workload.records import Recoveries
 from kthena.workload.status import build_status
@@ -60,6 +64,8 @@ class _Draft:
     deleted_instances: set[InstanceKey] = field(default_factory=set)
     """Instances that are deleted without their group, whether or not they are created anew."""
     recreated_groups: set[int] = field(default_factory=set)
+    rolling_groups: set[int] = field(default_factory=set)
+    """Groups that lose instances because these are outdated."""
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -73,24 +79,32 @@ def plan(observed: Observed, now: datetime) -> Plan:
     # 2. Take in orphans, and clear away what a former ModelServing of this name left.
     ownership = list(_plan_ownership(situation))
 
-    # 3. Remove groups that are too many; then replace groups that are outdated.
-    slots, origins = situation.slots.values(), Origins(situation)
-    surplus = surplus_groups(slots, situation.desired_groups, situation.is_whole)
-    staying = [slot for slot in slots if slot.ordinal not in surplus]
-    podless = origins.podless_groups(surplus)
-    replaced = replaced_groups(situation, staying, sum(podless)) if situation.accepted else set()
+    # 3. Remove groups that are too many, and see which an update adds; then replace groups that are
+    #    outdated, unless their roles are rolled one by one.
+    regular, origins = situation.regular, Origins(situation)
+    too_many = surplus_groups(regular.values(), situation.desired_groups, situation.is_whole)
+    podless = origins.podless_groups(too_many)
+    kept = [slot for slot in regular.values() if slot.ordinal not in too_many]
+    surge = plan_surge(situation, kept, sum(podless))
+    surplus = too_many | surge.surplus
+    staying = [slot for slot in situation.slots.values() if slot.ordinal not in surplus]
+    by_groups = situation.strategy.rolls_groups
+    replaced = replaced_groups(situation, staying, sum(podless)) if by_groups else set()
     for ordinal in surplus | replaced:
         draft.to_delete += situation.slots[ordinal].group.living
 
-    # 4. In every other group: scale its roles, recover what failed or was lost, fill what lacks.
-    #    A terminating group is left to go: it is created anew as a whole.
-    formation = Formation(situation, origins)
+    # 4. In every other group: scale its roles, roll them where they are rolled one by one, recover
+    #    what failed or was lost, fill what lacks. A terminating group is left to go: it is created
+    #    anew as a whole.
+    gangs = Gangs(situation)
+    formation = Formation(situation, origins, gangs)
     for slot in staying:
         if slot.ordinal not in replaced and not slot.terminating:
             _plan_group(situation, slot, formation, draft)
 
     # 5. Add groups that are missing.
-    formation.add_groups(surplus)
+    formation.add_groups(too_many)
+    formation.add_surge(surge.missing)
 
     # 6. Write down what cannot be derived, before any pod is touched.
     disturbed = bool(draft.to_delete) or any(slot.terminating for slot in staying)
@@ -99,7 +113,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     actions: list[Action] = [*ownership, *plan_revisions(books)]
     actions += [counters] if counters else []
 
-    # 7. Delete, then create: services before the pods that need them.
+    # 7. Delete, then create: PodGroups and services before the pods that need them.
+    actions += _plan_pod_groups(gangs, staying, replaced | draft.recreated_groups, formation)
     actions += draft.notes
     actions += dict.fromkeys(DeletePod(pod.name, pod.uid) for pod in draft.to_delete)
     actions += _surplus_services(situation, formation, {slot.ordinal for slot in staying})
@@ -109,9 +124,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     # 8. Say how things stand, and forget revisions that nothing refers to.
     findings = find(
         situation,
-        surplus=surplus,
+        Losses(surplus, replaced | draft.recreated_groups, draft.rolling_groups),
         podless=podless,
-        replaced=replaced | draft.recreated_groups,
         waiting=draft.waiting,
         formation=formation,
     )
@@ -134,8 +148,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _plan_ownership(situation: Situation) -> Iterator[Adopt | DeleteStale]:
-    owner = owner_reference(situation.modelserving)
     for resource in situation.observed.children:
+        blocks = resource is not POD_GROUPS
+        owner = owner_reference(situation.modelserving, blocks_deletion=blocks)
         for child in situation.belonging(resource, Belonging.ORPHAN):
             metadata = metadata_of(child)
             yield Adopt(
@@ -158,13 +173,20 @@ def _plan_group(situation: Situation, slot: Slot, formation: Formation, draft: _
             draft.to_delete += instance.living
         else:
             staying.append(instance)
+    rolled = rolled_instances(situation, slot, staying) if situation.strategy.rolls_roles else []
+    if rolled:
+        draft.rolling_groups.add(slot.ordinal)
+    for instance in rolled:
+        draft.deleted_instances.add(instance.key)
+        draft.to_delete += instance.living
+        staying.remove(instance)
     recovery = plan_recovery(situation, slot, staying)
     _take_over(draft, recovery)
     if recovery.recreated and situation.spec.recovery_policy == SERVING_GROUP_RECREATE:
         draft.recreated_groups.add(slot.ordinal)
         return
     draft.deleted_instances |= recovery.recreated
-    formation.fill_group(slot, recovery.recreated)
+    formation.fill_group(slot, recovery.recreated.union(one.key for one in rolled))
 
 
 def _take_over(draft: _Draft, recovery: Recovery) -> None:
@@ -172,6 +194,17 @@ def _take_over(draft: _Draft, recovery: Recovery) -> None:
     draft.notes += recovery.annotated
     draft.waiting += recovery.waiting
     draft.counters |= recovery.counters
+
+
+def _plan_pod_groups(
+    gangs: Gangs, staying: Collection[Slot], leaving: Collection[int], formation: Formation
+) -> Iterator[Action]:
+    """PodGroups to write and to delete. Those of groups in `leaving` are kept for what follows them."""
+    lasting = [slot for slot in staying if slot.ordinal not in leaving and not slot.terminating]
+    yield from gangs.plan_upserts(lasting, formation.groups)
+    if not formation.is_full:
+        begun = gangs.begun_with_pods(formation.groups)
+        yield from gangs.plan_deletions({slot.ordinal for slot in staying} | begun)
 
 
 def _surplus_services(

@@ -1,9 +1,9 @@
 """Which groups are replaced now because the template has changed (ServingGroupRollingUpdate).
 
 Groups that are down cost nothing: replacing them takes nothing away, so a broken revision can always
-be rolled over. Beyond that, at most `maxUnavailable` groups are down at once, and an available group
-is taken only while more than `replicas - maxUnavailable` are available. All groups count, protected
-ones included.
+be rolled over. Beyond that, at least `replicas - maxUnavailable` groups serve, and an available group
+is taken only while more than so many are available. All groups count, protected ones and those that
+the update has added included.
 """
 
 from collections.abc import Collection
@@ -20,17 +20,17 @@ def replaced_groups(situation: Situation, staying: Collection[Slot], podless: in
     # does not exist is as down as one that cannot serve.
     available = podless + sum(slot.health is Health.AVAILABLE for slot in staying)
     serving = podless + sum(slot.health is not Health.DOWN for slot in staying)
-    down = max(situation.desired_groups, len(staying)) - serving
+    floor = situation.desired_groups - situation.strategy.max_unavailable
     replaced = set()
     for slot in candidates:
         if slot.health is not Health.DOWN:
-            if down >= situation.max_unavailable:
+            if serving <= floor:
                 break
             if slot.health is Health.AVAILABLE:
-                if available <= situation.desired_groups - situation.max_unavailable:
+                if available <= floor:
                     break
                 available -= 1
-            down += 1
+            serving -= 1
         replaced.add(slot.ordinal)
     return replaced
 

@@ -9,12 +9,16 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeAlias
 
+from kthena.workload.identity import InstanceKey
 from kthena.workload.planner.groups import Group, Instance
 from kthena.workload.planner.history import History
 from kthena.workload.planner.slots import Health, Slot
 
 _Rank: TypeAlias = tuple[bool, bool, bool, int, int]
 """The lowest goes first."""
+
+_InstanceRank: TypeAlias = tuple[tuple[bool, bool], bool, bool, int, int]
+"""Likewise."""
 
 
 def surplus_groups(
@@ -41,12 +45,17 @@ def _group_rank(slot: Slot, is_whole: Callable[[Instance], bool]) -> _Rank:
 
 
 def surplus_instances(
-    group: Group, replicas: Mapping[str, int], history: History, *, selector_role: str
+    group: Group,
+    replicas: Mapping[str, int],
+    history: History,
+    *,
+    selector_role: str,
+    is_protected: Callable[[InstanceKey], bool],
 ) -> dict[str, Collection[int]]:
     """Ordinals of the instances of a group that have to go, by role.
 
     `replicas` are those of the group's revision. A role that neither it nor the live spec has goes
-    as a whole.
+    as a whole. Instances that a partition protects go last.
     """
     surplus: dict[str, Collection[int]] = {}
     for role, instances in group.roles.items():
@@ -54,19 +63,24 @@ def surplus_instances(
         if wanted is None and role not in history.update.roles:
             surplus[role] = instances.keys()
         elif wanted is not None and len(instances) > wanted:
-            surplus[role] = _surplus_of_role(
-                instances, wanted, history, keeps_first=role == selector_role
-            )
+            kept = {
+                ordinal: (role == selector_role and ordinal == 0, is_protected(instance.key))
+                for ordinal, instance in instances.items()
+            }
+            surplus[role] = _surplus_of_role(instances, wanted, history, kept)
     return surplus
 
 
 def _surplus_of_role(
-    instances: Mapping[int, Instance], wanted: int, history: History, *, keeps_first: bool
+    instances: Mapping[int, Instance],
+    wanted: int,
+    history: History,
+    kept: Mapping[int, tuple[bool, bool]],
 ) -> frozenset[int]:
     """Ordinals of the instances of a role that have to go, those already terminating included.
 
-    With `keeps_first`, instance 0 goes last of all; while it is not ready, one that is stays in its
-    place.
+    The higher an instance stands in `kept`, by ordinal, the later it goes; while one that stays so is
+    not ready, one that is stays in its place.
     """
     surplus = {
         ordinal
@@ -76,9 +90,9 @@ def _surplus_of_role(
     staying = [instance for ordinal, instance in instances.items() if ordinal not in surplus]
     excess = len(staying) - wanted
 
-    def rank(instance: Instance) -> _Rank:
+    def rank(instance: Instance) -> _InstanceRank:
         return (
-            keeps_first and instance.key.ordinal == 0,
+            kept[instance.key.ordinal],
             history.is_whole(instance),
             history.is_available(instance),
             instance.deletion_cost,
@@ -87,10 +101,10 @@ def _surplus_of_role(
 
     if excess > 0:
         ranked = sorted(staying, key=rank)
-        victims, kept = ranked[:excess], ranked[excess:]
+        victims, others = ranked[:excess], ranked[excess:]
         ready = list(filter(history.is_available, victims))
-        lacking = wanted - sum(map(history.is_available, kept))
-        # Instance 0 may be kept while it is not ready: what serves in its place goes later.
+        lacking = wanted - sum(map(history.is_available, others))
+        # What is kept may not be ready: what serves in its place goes later.
         spared = ready[-lacking:] if lacking > 0 else []
         surplus.update(one.key.ordinal for one in victims if one not in spared)
     return frozenset(surplus)

@@ -1,5 +1,9 @@
 """What the observed objects amount to: slots of groups, each with its revision, health and rights.
 
+A group is of one revision: that which its pods name, or, where they name several, the recorded one.
+While roles are rolled one by one every group is of the live revision, and each instance is compared
+with it.
+
 What several steps of a plan need is computed here once. How many groups there should be is the
 spec's; which instances are too many is asked of `scale`; all else is decided by the steps.
 """
@@ -10,8 +14,7 @@ from datetime import datetime
 from functools import cached_property
 
 from kthena.api.kubernetes import CONTROLLER_REVISIONS, PODS, SERVICES
-from kthena.api.workload.modelserving import RollingUpdateConfiguration
-from kthena.machinery.intorstring import IntOrPercentError, scale
+from kthena.api.volcano import POD_GROUPS
 from kthena.machinery.objects import Object, annotations_of, name_of
 from kthena.machinery.resources import Resource
 from kthena.workload.identity import ENTRY_POSITION, InstanceKey, parse_place
@@ -19,9 +22,12 @@ from kthena.workload.planner.groups import Group, Instance, build_groups
 from kthena.workload.planner.history import History, read_history
 from kthena.workload.planner.observed import Belonging, Observed, belonging
 from kthena.workload.planner.scale import surplus_instances
+from kthena.workload.planner.scheduling import waits_for_pod_groups
 from kthena.workload.planner.slots import Slot, health_of
+from kthena.workload.planner.strategy import Strategy
 from kthena.workload.records import (
     ANNOTATION_RECOVERIES,
+    Forming,
     Recoveries,
     parse_recoveries,
 )
@@ -38,6 +44,7 @@ class Situation:
         self.name = observed.name
         self.spec = observed.spec
         self.desired_groups = max(observed.spec.replicas, 0)
+        self.strategy = Strategy(observed.spec, accepted=self.accepted)
         self._replicas: dict[str, Mapping[str, int]] = {}
         self._children = {
             resource: _sort(children, self.modelserving)
@@ -57,13 +64,18 @@ class Situation:
 
     @property
     def accepted(self) -> bool:
-        """Whether the spec asks only for what is implemented."""
-        return not self.observed.refused
+        """Whether new groups and updates are made: all that the spec asks for can be done here."""
+        return not self.observed.refused and not waits_for_pod_groups(self.observed)
 
     @cached_property
     def slots(self) -> Mapping[int, Slot]:
         """The groups that have pods, by ordinal in ascending order."""
         return {ordinal: self._slot(self.groups[ordinal]) for ordinal in sorted(self.groups)}
+
+    @cached_property
+    def regular(self) -> Mapping[int, Slot]:
+        """Those of `slots` that no update has added to the count."""
+        return {ordinal: slot for ordinal, slot in self.slots.items() if not slot.surge}
 
     @cached_property
     def services(self) -> Mapping[InstanceKey, Object]:
@@ -77,27 +89,28 @@ class Situation:
 
     @cached_property
     def taken_names(self) -> Mapping[tuple[Resource, str], Belonging]:
-        """Names of pods and services that others have, by whose they are."""
+        """Names of pods, services and PodGroups that others have, by whose they are."""
         return {
             (resource, name_of(child)): whose
-            for resource in (PODS, SERVICES)
+            for resource in (PODS, SERVICES, POD_GROUPS)
             for whose in (Belonging.STALE, Belonging.FOREIGN)
             for child in self.belonging(resource, whose)
         }
 
-    @cached_property
-    def partition(self) -> int:
-        """Groups with a lower ordinal keep their revision."""
-        return self._scaled(self._rolling.partition or 0, fallback=0, round_up=True)
-
-    @cached_property
-    def max_unavailable(self) -> int:
-        """Groups that a rollout may have down at once; at least 1, or it could not proceed."""
-        return max(1, self._scaled(self._rolling.max_unavailable, fallback=1, round_up=False))
-
     def is_protected(self, ordinal: int) -> bool:
-        """Whether the partition keeps a group at its revision: all, where it covers all."""
-        return ordinal < self.partition or 0 < self.desired_groups <= self.partition
+        """Whether the partition keeps a group at its revision; never one that an update added."""
+        return ordinal not in self.surge and self.strategy.protects(ordinal)
+
+    def must_roll(self, instance: Instance) -> bool:
+        """Whether an instance, rolled by itself, is to become what the live spec makes.
+
+        One whose revision is unknown is left alone as long as it lacks no pod.
+        """
+        if self.strategy.protects_instance(instance.key):
+            return False
+        if self.history.template_of(instance) is None:
+            return not self.is_whole(instance)
+        return self.history.differs(instance)
 
     def role_replicas(self, role: RoleTemplate) -> int:
         """Instances of a role that a group should have: the live spec's count where it has one."""
@@ -162,33 +175,45 @@ class Situation:
 
     def is_forming(self, slot: Slot, key: InstanceKey) -> bool:
         """Whether the instance has not been whole since it was asked for."""
-        record = slot.revision.record if slot.revision else None
-        return record is not None and record.forming.covers(key)
+        return slot.revision is not None and self.forming.covers(key)
 
     @cached_property
-    def _rolling(self) -> RollingUpdateConfiguration:
-        strategy = self.spec.rollout_strategy
-        configuration = strategy.rolling_update_configuration if strategy else None
-        return configuration or RollingUpdateConfiguration()
+    def forming(self) -> Forming:
+        """What is being formed, by all records: a group may have moved between two of them."""
+        records = [one.record for one in self.history.known.values() if one.record is not None]
+        return Forming(
+            frozenset().union(*(record.forming.groups for record in records)),
+            frozenset().union(*(record.forming.instances for record in records)),
+        )
 
-    def _scaled(self, value: int | str, *, fallback: int, round_up: bool) -> int:
-        try:
-            return max(0, scale(value, self.desired_groups, round_up=round_up))
-        except IntOrPercentError:
-            return fallback
+    def _revision_of(self, group: Group) -> Revision | None:
+        if self.strategy.rolls_roles:
+            return self.history.update
+        recorded = self.recorded.get(group.ordinal) if group.ordinal in self.mixed else None
+        return recorded or self.history.revision_of(group)
 
     def _slot(self, group: Group) -> Slot:
-        revision = self.history.revision_of(group)
+        revision = self._revision_of(group)
         replicas: Mapping[str, int]
         surplus: Mapping[str, Collection[int]]
         if revision is not None:
             replicas = self.replicas_of(revision)
             surplus = surplus_instances(
-                group, replicas, self.history, selector_role=self.selector_role
+                group,
+                replicas,
+                self.history,
+                selector_role=self.selector_role,
+                is_protected=self.strategy.protects_instance,
             )
         else:
             replicas = {name: len(instances) for name, instances in group.roles.items()}
             surplus = {}
+        if self.strategy.by_roles:
+            outdated = any(map(self.must_roll, group.instances))
+            old = self._is_old(group, surplus)
+        else:
+            outdated = revision is not None and self.history.is_outdated(group, revision)
+            old = outdated or revision is None
         return Slot(
             ordinal=group.ordinal,
             group=group,
@@ -197,8 +222,44 @@ class Situation:
             surplus=surplus,
             health=health_of(group, replicas, surplus, self.history.is_available),
             protected=self.is_protected(group.ordinal),
-            outdated=revision is not None and self.history.is_outdated(group, revision),
+            surge=group.ordinal in self.surge,
+            outdated=outdated,
+            old=old,
         )
+
+    def _is_old(self, group: Group, surplus: Mapping[str, Collection[int]]) -> bool:
+        """Whether an instance is not what the live spec would make, or has yet to be made."""
+        for instance in group.instances:
+            if self.history.template_of(instance) is None or self.history.differs(instance):
+                return True
+        for name, role in self.history.update.roles.items():
+            too_many = surplus.get(name, ())
+            present = group.roles.get(name, {}).items()
+            there = sum(bool(each.living) and at not in too_many for at, each in present)
+            if there < role.replicas:
+                return True
+        return False
+
+    @cached_property
+    def surge(self) -> frozenset[int]:
+        """Ordinals that were given to groups which an update adds; those below the count are not."""
+        records = [one.record for one in self.history.known.values() if one.record is not None]
+        added = frozenset[int]().union(*(record.surge for record in records))
+        return frozenset(ordinal for ordinal in added if ordinal >= self.desired_groups)
+
+    @cached_property
+    def mixed(self) -> frozenset[int]:
+        """Groups of which each instance has its own revision recorded."""
+        return frozenset(key.group for key in self.recorded_instances)
+
+    @cached_property
+    def recorded_instances(self) -> Mapping[InstanceKey, Revision]:
+        """The revision that each instance of a mixed group was recorded at, also without pods."""
+        recorded: dict[InstanceKey, Revision] = {}
+        for revision in self._by_record:
+            if revision.record is not None:
+                recorded.update(dict.fromkeys(revision.record.instances, revision))
+        return recorded
 
     @cached_property
     def recorded(self) -> Mapping[int, Revision]:
@@ -208,13 +269,18 @@ class Situation:
         yet, so it still is what it was; what it was to become is the live revision, or a newer one.
         """
         recorded: dict[int, Revision] = {}
-        live = self.history.update.name
-        for revision in sorted(
-            self.history.known.values(), key=lambda known: (known.name != live, -known.number)
-        ):
+        for revision in self._by_record:
             if revision.record is not None:
                 recorded.update(dict.fromkeys(revision.record.groups, revision))
         return recorded
+
+    @cached_property
+    def _by_record(self) -> list[Revision]:
+        """The known revisions; of two that record the same, the later one here counts."""
+        live = self.history.update.name
+        return sorted(
+            self.history.known.values(), key=lambda known: (known.name != live, -known.number)
+        )
 
 
 def _sort(children: Iterable[Object], modelserving: Object) -> Mapping[Belonging, list[Object]]:

@@ -34,7 +34,12 @@ class Slot:
     health: Health
     protected: bool
     """Whether the partition keeps it at its revision."""
+    surge: bool
+    """Whether an update has added it to the count."""
     outdated: bool
+    """Whether it, or an instance that no partition protects, is to become what the live spec makes."""
+    old: bool
+    """Whether it is not, or not yet, altogether what the live spec makes; or that is unknown."""
 
     @property
     def terminating(self) -> bool:
