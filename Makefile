@@ -7,7 +7,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-cluster fuzz lint format generate drift check bench clean
+.PHONY: help setup quickstart test test-cluster test-fuzz fuzz lint format generate drift check bench clean
 
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,11 @@ test: setup ## Run the tests that need Python only
 
 test-cluster: setup ## Build (once) and start a real control plane, and run the tests that need it
 	$(BIN)/python tests/controlplane/build.py
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m cluster $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "cluster and not fuzz" $(PYTEST_ARGS)
+
+test-fuzz: setup ## Compare a fixed and a fresh series of operations on the embedded server and a real one
+	$(BIN)/python tests/controlplane/build.py
+	$(BIN)/pytest -m fuzz $(PYTEST_ARGS)
 
 OPERATIONS ?= 200000
 SEED ?=

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.apiserver import (
+    APPLY,
     CORE,
     JSON_PATCH,
     MERGE,
@@ -356,3 +357,213 @@ def test_a_full_page_of_a_selector_goes_on_where_anything_follows(api: Api, maps
     assert (rest.expect(200)["items"], "continue" in rest.body["metadata"]) == ([], False)
     last = api.get(maps, labelSelector="app=b", limit=1).expect(200)["metadata"]
     assert "continue" not in last
+
+
+def _deployment(name: str, replicas: str, cpu: str = '"1"') -> bytes:
+    """A Deployment as a text, in which numbers are written as they are given."""
+    container = f'{{"name":"m","image":"b","resources":{{"limits":{{"cpu":{cpu}}}}}}}'
+    template = f'{{"metadata":{{"labels":{{"a":"b"}}}},"spec":{{"containers":[{container}]}}}}'
+    spec = f'"replicas":{replicas},"selector":{{"matchLabels":{{"a":"b"}}}},"template":{template}'
+    names = '"apiVersion":"apps/v1","kind":"Deployment"'
+    return f'{{{names},"metadata":{{"name":"{name}"}},"spec":{{{spec}}}}}'.encode()
+
+
+def test_numbers_are_known_as_they_were_written(api: Api, namespace: str) -> None:
+    path = f"{APPS}/namespaces/{namespace}/deployments"
+    reply = api.create(path, _deployment("a", "1e0"))
+    assert (reply.status, "cannot unmarshal number 1e0 into" in reply.message) == (400, True)
+    made = api.create(path, _deployment("b", "0", cpu="1e3")).expect(201)
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["cpu"] == "1e3"
+    reply = api.patch(f"{path}/b", b'{"spec":{"replicas":10e-1}}')
+    assert (reply.status, "cannot unmarshal number 10e-1 into" in reply.message) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [("1.0", 1), ("2e0", 2), ("-3000000000", 1294967296), ("99999999999999999999", 0)],
+)
+def test_converted_numbers_fit(api: Api, namespace: str, given: str, stored: int) -> None:
+    path = f"{APPS}/namespaces/{namespace}/deployments"
+    applied = api.patch(f"{path}/a", _deployment("a", given), APPLY, fieldManager="m", dryRun="All")
+    assert applied.expect(201)["spec"]["replicas"] == stored
+    api.create(path, _deployment("b", "0")).expect(201)
+    change = f'{{"spec":{{"replicas":{given}}}}}'.encode()
+    patched = api.patch(f"{path}/b", change, STRATEGIC, dryRun="All").expect(200)
+    assert patched["spec"]["replicas"] == stored
+
+
+def test_numbers_of_custom_resources_are_shown_as_go_shows_them(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = widgets.collection(namespace)
+    api.create(path, widgets.object("w")).expect(201)
+    reply = api.patch(f"{path}/w", b'{"spec":{"replicas":1e6}}')
+    assert (reply.status, "1e+06 is of the type float64" in reply.message) == (422, True)
+
+
+def test_a_rule_of_scaling_has_policies_or_defaults(api: Api, namespace: str) -> None:
+    path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}
+    for policies, status in (([], 422), (None, 201)):
+        behavior: dict[str, Any] = {"scaleUp": {"policies": policies}}
+        spec = {"maxReplicas": 3, "scaleTargetRef": target, "behavior": behavior}
+        reply = api.create(path, {"metadata": {"name": "a"}, "spec": spec})
+        assert reply.status == status
+
+
+def test_a_patched_object_needs_no_kind_but_a_version(api: Api, maps: str) -> None:
+    api.patch(f"{maps}/a", {"kind": None}).expect(200)
+    reply = api.patch(f"{maps}/a", {"apiVersion": None})
+    assert (reply.status, reply.warnings) == (
+        400,
+        ['unknown field "data"', 'unknown field "metadata"'],
+    )
+    assert reply.message.endswith("was undeterminable: name must be provided")
+    for kind in ("Pod", "Status"):
+        reply = api.patch(f"{maps}/a", {"kind": kind})
+        message = f"converting (v1.{kind}) to (core.ConfigMap): unknown conversion"
+        assert (reply.status, reply.message.endswith(message)) == (422, True)
+    reply = api.patch(f"{maps}/a", {"kind": "Secret"})
+    assert (reply.status, "illegal base64 data at input byte 0" in reply.message) == (422, True)
+
+
+def test_a_patched_custom_resource_needs_kind_and_version(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = f"{widgets.collection(namespace)}/w"
+    api.create(widgets.collection(namespace), widgets.object("w")).expect(201)
+    reply = api.patch(path, {"kind": None})
+    assert (reply.status, "Object 'Kind' is missing in '{" in reply.message) == (422, True)
+    reply = api.patch(path, {"apiVersion": None})
+    assert (reply.status, reply.body["reason"]) == (500, "InternalError")
+    assert "Object 'apiVersion' is missing in" in reply.message
+
+
+def test_an_array_as_merge_patch_takes_the_place_of_the_object(api: Api, maps: str) -> None:
+    reply = api.patch(f"{maps}/a", [1, None, {"a": None}], fieldValidation="Ignore")
+    assert (reply.status, '"[1,null,{}]": couldn\'t get' in reply.message) == (422, True)
+
+
+def test_a_refused_strategic_patch_is_shown_without_what_was_obeyed(api: Api, maps: str) -> None:
+    change = {"immutable": "yes", "metadata": {}, "$patch": "replace"}
+    reply = api.patch(f"{maps}/a", change, STRATEGIC)
+    assert (reply.status, '"map[immutable:yes metadata:map[]]"' in reply.message) == (422, True)
+    change = {"immutable": "yes", "metadata": {"labels": {"a": None}}}
+    reply = api.patch(f"{maps}/a", change, STRATEGIC)
+    shown = '"map[immutable:yes metadata:map[labels:map[]]]"'
+    assert (reply.status, shown in reply.message) == (422, True)
+
+
+def test_of_several_mistakes_in_a_merge_patch_the_first_by_name_is_told(
+    api: Api, maps: str
+) -> None:
+    reply = api.patch(f"{maps}/a", {"immutable": 5, "data": {"k": 5}})
+    assert (reply.status, "ConfigMap.data of type string" in reply.message) == (422, True)
+    reply = api.patch(f"{maps}/a", {"z": 1, "b": 1}, fieldValidation="Warn")
+    assert reply.warnings == ['unknown field "b"', 'unknown field "z"']
+
+
+def test_repeated_owners_are_told_of_whatever_becomes_of_the_write(api: Api, maps: str) -> None:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1-2-3"}
+    owners = {"ownerReferences": [owner, owner]}
+    gone = maps.rpartition("/namespaces/")[0] + "/namespaces/none-such/configmaps"
+    for reply, status, when in (
+        (api.create(maps, {"metadata": {"name": "a", **owners}}), 409, ""),
+        (api.create(gone, {"metadata": {"name": "none", **owners}}), 404, ""),
+        (api.patch(f"{maps}/a", {"metadata": owners}), 200, " after mutating admission happens"),
+    ):
+        (warning,) = reply.warnings
+        assert reply.status == status
+        assert f"contains duplicate entries{when}; API server" in warning
+        assert warning.endswith("duplicate UID(s) observed: 1-2-3")
+
+
+def test_nulls_of_an_applied_custom_resource_stay(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = f"{widgets.collection(namespace)}/w"
+    body = widgets.object("w", {"replicas": None, "parts": None})
+    reply = api.patch(path, body, APPLY, fieldManager="m")
+    assert (reply.status, "spec.parts in body must be of type array" in reply.message) == (
+        422,
+        True,
+    )
+    api.create(widgets.collection(namespace), body).expect(201)
+
+
+def test_a_reference_that_names_another_kind_holds_when_the_object_goes(
+    api: Api, maps: str
+) -> None:
+    uid = api.get(f"{maps}/a").expect(200)["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": uid}
+    for name, kind in (("held", "Unknown"), ("freed", "ConfigMap")):
+        meta = {"name": name, "ownerReferences": [{**owner, "kind": kind}]}
+        api.create(maps, {"metadata": meta}).expect(201)
+    api.delete(f"{maps}/a").expect(200)
+    eventually(lambda: api.get(f"{maps}/freed").status == 404)
+    api.get(f"{maps}/held").expect(200)
+
+
+def test_a_dry_run_tells_of_another_uid_without_the_root_of_etcd(api: Api, maps: str) -> None:
+    body = {"metadata": {"name": "a", "uid": "1-2-3"}}
+    for query, root in (({}, "/registry/configmaps/"), ({"dryRun": "All"}, "/configmaps/")):
+        reply = api.put(f"{maps}/a", body, **query)
+        assert (reply.status, f"Key: {root}" in reply.message) == (409, True)
+
+
+def test_what_calls_itself_of_another_kind_is_refused_as_invalid(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = widgets.collection(namespace)
+    api.create(path, widgets.object("w")).expect(201)
+
+    def bogus(name: str, **metadata: Any) -> Any:
+        return {**widgets.object(name, **metadata), "kind": "Bogus"}
+
+    elsewhere = widgets.collection("none-such")
+    assert api.create(elsewhere, bogus("x")).status == 404
+    assert api.put(f"{path}/none", bogus("none")).status == 404
+    assert api.patch(f"{path}/w", {"kind": "Bogus", "metadata": {"name": "x"}}).status == 400
+    assert api.patch(f"{path}/w/status", {"kind": "Bogus"}).status == 200
+    reply = api.create(path, {**bogus(""), "metadata": {"generateName": "made-"}})
+    assert (reply.status, reply.body["details"]["kind"]) == (422, "Bogus")
+    assert reply.body["details"]["name"].startswith("made-")
+    assert f'kind: Invalid value: "Bogus": must be {widgets.kind}' in reply.message
+
+
+def test_a_page_of_one_name_is_the_last(api: Api, maps: str) -> None:
+    meta = api.get(maps, fieldSelector="metadata.name=a", limit=1).expect(200)["metadata"]
+    assert "continue" not in meta
+
+
+def test_an_update_that_creates_has_no_version_to_be_based_on(api: Api, namespace: str) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    for version in ("0", "1"):
+        body = {"metadata": {"name": f"v{version}", "resourceVersion": version}}
+        api.put(f"{path}/v{version}", body, dryRun="All").expect(201)
+        made = api.put(f"{path}/v{version}", body).expect(201)
+        assert made["metadata"]["resourceVersion"] != version
+
+
+def test_a_number_written_in_another_way_keeps_its_owner(
+    api: Api, widgets: Definition, namespace: str
+) -> None:
+    path = f"{widgets.collection(namespace)}/w"
+    spec = {"free": {"ratio": 2}}
+    api.patch(path, widgets.object("w", spec), APPLY, fieldManager="one").expect(201)
+    changed = api.patch(path, b'{"spec":{"free":{"ratio":2.0}}}', fieldManager="two").expect(200)
+    managers = [entry["manager"] for entry in changed["metadata"]["managedFields"]]
+    assert managers == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("media", "told"), [(MERGE, "Invalid JSON Patch"), (JSON_PATCH, "unexpected end of JSON input")]
+)
+def test_a_patch_that_is_no_json_is_told_of_where_it_is_read(
+    api: Api, maps: str, media: str, told: str
+) -> None:
+    reply = api.patch(f"{maps}/a", b"{", media, fieldValidation="Ignore")
+    assert (reply.status, reply.message) == (400, told)
+    reply = api.patch(f"{maps}/a", b"{", media)
+    assert reply.message == "error decoding patch: unexpected end of JSON input"

@@ -445,3 +445,36 @@ def test_parameters_are_built_in_objects(embedded_apiserver: Server, unique: str
         api.delete(f"{POLICIES}/{unique}-limited")
         api.delete(f"{CORE}/namespaces/{unique}")
         api.close()
+
+
+def test_policies_do_not_reach_what_configures_them(api: Api, labelled: str) -> None:
+    """Else a policy that refuses everything could never be taken back."""
+    name = f"{labelled}-all"
+    rule = {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "apiVersions": ["*"],
+        "operations": ["*"],
+        "resources": ["*"],
+        "resourceNames": [name, f"{name}-other"],
+    }
+    # A rule for ConfigMaps, too, tells when the policy has come into effect.
+    own = {**_RULE, "resourceNames": [name]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule, own]},
+        "validations": [{"expression": "false"}],
+    }
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    api.create(POLICIES, {"metadata": {"name": name}, "spec": spec}).expect(201)
+    api.create(BINDINGS, {"metadata": {"name": name}, "spec": binding}).expect(201)
+    maps = f"{CORE}/namespaces/{labelled}/configmaps"
+
+    def refused() -> bool:
+        reply = api.create(maps, {"metadata": {"name": name}}, dryRun="All")
+        return reply.status == 422
+
+    eventually(refused)
+    other = {"metadata": {"name": f"{name}-other"}, "spec": binding}
+    api.create(BINDINGS, other).expect(201)
+    api.patch(f"{POLICIES}/{name}", {"metadata": {"labels": {"a": "b"}}}).expect(200)
+    api.delete(f"{BINDINGS}/{name}-other").expect(200)
+    api.delete(f"{BINDINGS}/{name}").expect(200)

@@ -5,9 +5,7 @@ import contextlib
 import itertools
 import random
 import shutil
-import sqlite3
 import threading
-from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,11 @@ from hypothesis import strategies as st
 from kthena.local.apiserver.config import ApiServerConfig
 from kthena.local.apiserver.core import Core
 from kthena.local.apiserver.options import DeleteOptions
-from kthena.local.apiserver.storage.datafile import FILE_NAME, DataFile, StorageError
+from kthena.local.apiserver.storage.datafile import (
+    FILE_NAME,
+    DataFile,
+    StorageError,
+)
 from kthena.local.apiserver.storage.journal import Journal
 from kthena.local.apiserver.storage.restoring import stored_objects
 from kthena.local.apiserver.store import Entry, Key, RevisionGoneError, Store
@@ -166,103 +168,6 @@ def test_changes_gather_while_others_are_written(tmp_path: Path) -> None:
     journal.abandon()
 
 
-def spoil_header(path: Path) -> None:
-    path.write_bytes(b"something else\n" * 100)
-
-
-def make_foreign(path: Path) -> None:
-    path.unlink()
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE notes (text TEXT)")
-    connection.close()
-
-
-def make_newer(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-
-
-def spoil_pages(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[4096:] = b"\x55" * (len(data) - 4096)
-    path.write_bytes(data)
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:5000])
-
-
-def spoil_object(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE objects SET data = '{\"metadata\":' WHERE path = 'default/m3'")
-    connection.close()
-
-
-def move_object(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE objects SET path = 'default/m999' WHERE path = 'default/m3'")
-    connection.close()
-
-
-def lose_file(path: Path) -> None:
-    path.rename(path.with_name(f"{path.name}-wal"))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [
-        (spoil_header, "does not hold objects of kthena: it is no SQLite database"),
-        (make_foreign, "does not hold objects of kthena: it is the database of another program"),
-        (make_newer, "has format 99, and this release of kthena reads format 1"),
-        (spoil_pages, "is damaged"),
-        (cut, "is damaged"),
-        (spoil_object, "is damaged: configmaps default/m3"),
-        (move_object, "is damaged: configmaps default/m999"),
-        (lose_file, "is missing, but objects.db-wal beside it holds changes to it"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_named_and_left_alone(
-    tmp_path: Path, spoil: Callable[[Path], None], says: str
-) -> None:
-    with embedded_api(ApiServerConfig(data_dir=tmp_path)) as (_, api):
-        for number in range(20):
-            api.create(MAPS, config_map(f"m{number}", {"k": "x" * 500})).expect(201)
-    path = tmp_path / FILE_NAME
-    spoil(path)
-    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-    with pytest.raises(StorageError) as caught:
-        Core(ApiServerConfig(data_dir=tmp_path))
-    assert str(caught.value).startswith(f"{path} ")
-    assert says in str(caught.value)
-    assert "; " in str(caught.value)
-    after = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-    assert {name: after.get(name) for name in before} == before
-
-
-def test_a_directory_that_another_uses_is_refused(tmp_path: Path) -> None:
-    with durable_server(tmp_path), pytest.raises(StorageError, match="in use by another process"):
-        Core(ApiServerConfig(data_dir=tmp_path))
-    with embedded_api(ApiServerConfig(data_dir=tmp_path)) as (_, api):
-        api.get(MAPS).expect(200)
-
-
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(
-        StorageError, match=r"file/below: Not a directory; choose another directory"
-    ):
-        Core(ApiServerConfig(data_dir=tmp_path / "file" / "below"))
-
-
-def test_nobody_else_may_read_the_file(tmp_path: Path) -> None:
-    with embedded_api(ApiServerConfig(data_dir=tmp_path / "data")) as (_, api):
-        api.create(MAPS, config_map("a")).expect(201)
-        modes = {each.name: each.stat().st_mode & 0o777 for each in (tmp_path / "data").iterdir()}
-    assert set(modes) >= {FILE_NAME, f"{FILE_NAME}-wal"}
-    assert set(modes.values()) == {0o600}
-
-
 def test_a_full_disk_is_told_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     acknowledged: list[Any] = []
     with embedded_api(ApiServerConfig(data_dir=tmp_path)) as (server, api):
@@ -279,6 +184,11 @@ def test_a_full_disk_is_told_and_nothing_acknowledged_is_lost(tmp_path: Path) ->
         assert f"{path} cannot be written: database or disk is full" in reply.message
         # What is in memory only must not be shown.
         assert api.get(f"{MAPS}/m{len(acknowledged)}").status == 500
+        # Nor may a CRD of which nobody will know after a restart.
+        ghost = Definition(f"ghost.{GROUP}")
+        assert api.create(CRDS, ghost.crd()).status == 500
+        for page in (f"/apis/ghost.{GROUP}/v1", "/apis", f"/openapi/v3/apis/ghost.{GROUP}/v1"):
+            assert api.get(page).status == 500
         assert api.get("/readyz").status == 500
         with pytest.raises(StorageError):
             asyncio.run(asyncio.wait_for(server.wait_failed(), 1))

@@ -39,9 +39,7 @@ class RealControlPlane:
 
 
 @contextlib.contextmanager
-def running(
-    programs: Path, controllers: Sequence[str] = CONTROLLERS
-) -> Iterator[RealControlPlane]:
+def running(programs: Path, controllers: Sequence[str] = CONTROLLERS) -> Iterator[RealControlPlane]:
     """A control plane from the programs in the folder; everything is stopped on the way out."""
     with tempfile.TemporaryDirectory(prefix="kthena-controlplane-") as scratch:
         folder = Path(scratch)

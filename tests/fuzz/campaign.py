@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from fuzz.client import Client
 from fuzz.definitions import definitions
 from fuzz.generator import make_sequence
+from fuzz.journal import SENTINEL
 from fuzz.kinds import CONFIG_MAPS, KINDS, FuzzKind
 from fuzz.operations import Operation
-from fuzz.runner import SENTINEL, Difference, Pair, Side, sentinel
+from fuzz.runner import Difference, Pair, Side, sentinel
 from fuzz.shrinking import shrink
 from support.apiserver import CRDS, Server, eventually
 

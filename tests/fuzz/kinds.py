@@ -235,7 +235,7 @@ DEPLOYMENTS = FuzzKind(
     (
         _SELECTORS,
         Field("spec/template", _TEMPLATES, _BAD_TEMPLATES),
-        Field("spec/replicas", [0, 1, 3], [-1, "x", 1.5]),
+        Field("spec/replicas", [0, 1, 3], [-1, "x", 1.5, 1.0, 3_000_000_000]),
         Field("spec/strategy", [{"type": "Recreate"}, {"type": "RollingUpdate"},
                                 {"rollingUpdate": {"maxSurge": "30%", "maxUnavailable": 0}}],
               [{"type": "Bogus"}, {"type": "Recreate", "rollingUpdate": {"maxSurge": 1}},
@@ -376,7 +376,8 @@ _GADGET_FIELDS = (
     Field("spec/nested", [{}, {"flag": True}, {"inner": {}}], [{"level": "x"}, None]),
     Field("spec/low", [1, 5], ["x"]),
     Field("spec/high", [5, 9], [0]),
-    Field("spec/one", [{"a": "1"}, {"b": "1"}], [{}, {"a": "1", "b": "1"}]),
+    # A merge with another alternative would be wrong, and of several mistakes the order is that of a map.
+    Field("spec/one", [{"a": "1"}, {"a": "2"}], [{}, {"a": "1", "b": "1"}]),
     Field("spec/bogus", [], [1, {"x": 1}]),
 )  # fmt: skip
 GADGET_KIND = FuzzKind(
@@ -397,7 +398,8 @@ MODEL_ROUTES = FuzzKind(
     _NETWORKING, "modelroutes", "ModelRoute",
     {"spec": {"modelName": "m", "rules": [{"name": "r", "targetModels": [{"modelServerName": "a"}]}]}},
     (
-        Field("spec/modelName", ["m", "n"], [5, ""]),
+        # It never changes: of several rules that are broken a real server tells in the order of a map.
+        Field("spec/modelName", ["m"], ["n", 5, ""]),
         Field("spec/rules", [[{"name": "r", "targetModels": [{"modelServerName": "b", "weight": 3}, {"modelServerName": "c", "weight": 7}]}]],
               [[], [{"name": "r"}], [{"name": "r", "targetModels": []}], [{"targetModels": [{"weight": 101}]}]]),
         Field("spec/loraAdapters", [["x"], ["x", "y"]], [["x", "x"], "x"]),

@@ -45,21 +45,21 @@ class Parameters:
             return ""
         return self._random.choice([other, other, "*/*"])
 
-    def of_delete(self, path: str) -> tuple[Any, dict[str, str], bool]:
+    def of_delete(self, path: str, *, foreground: bool) -> tuple[Any, dict[str, str], bool]:
         """A body, a query, and whether controllers act upon it."""
         random = self._random
         body: dict[str, Any] = {}
         settles = False
         if self._chance(0.35):
             policy = (
-                random.choice(["Background", "Foreground", "Orphan"])
+                random.choice(["Background", "Foreground" if foreground else "Orphan", "Orphan"])
                 if self._chance(0.93)
                 else "Bogus"
             )
             body["propagationPolicy"] = policy
             settles = True
         if self._chance(0.05):
-            body["orphanDependents"] = self._chance(0.5)
+            body["orphanDependents"] = self._chance(0.5) or not foreground
             settles = True
         if self._chance(0.2):
             body["gracePeriodSeconds"] = random.choice([0, 0, 1, 30, -1])

@@ -5,12 +5,13 @@ import http.client
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fuzz.client import Answer, Client, Stream
+from fuzz.journal import SENTINEL, Journal, by_object, read, version_of
 from fuzz.kinds import CONFIG_MAPS, FuzzKind
 from fuzz.normaliser import Normaliser
 from fuzz.operations import Operation, fill, fill_text
@@ -23,7 +24,6 @@ CONTROLLERS: Final = ("garbage-collector", "namespace")
 
 _NOT_WHOLE: Final = ("Scale", "PartialObjectMetadata")
 
-SENTINEL: Final = "zz-end"
 _SETTLE_S: Final = 12.0
 _POLL_S: Final = 0.015
 _QUIET_S: Final = 0.4
@@ -75,6 +75,7 @@ class Side:
         self.client = Client(server)
         self.embedded = server.embedded
         self.namespace = namespace
+        self._journals: dict[str, Journal] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -145,13 +146,39 @@ class Side:
         headers = self._headers(operation, has_body=False)
         return self.client.open(self.text(operation.path), query, headers)
 
+    @property
+    def start(self) -> Any:
+        """The object with which the sequence has begun."""
+        return self._lookup("first", _START)
+
+    def journal(self, kind: FuzzKind) -> Journal:
+        """All that happens to a kind in the namespace."""
+        path = kind.collection(self.namespace)
+        if path not in self._journals:
+            self._journals[path] = Journal(lambda: self.open(_whole(kind)))
+        return self._journals[path]
+
+    def close(self) -> None:
+        """Leave the server."""
+        for journal in self._journals.values():
+            journal.close()
+        self.client.close()
+
     def call(self, method: str, path: str, body: Any = None, **query: str) -> Answer:
         """A request of the runner itself."""
+        self.ask(method, path, body, **query)
+        return self.client.receive()
+
+    def ask(self, method: str, path: str, body: Any = None, **query: str) -> None:
+        """Send a request of the runner itself."""
         data = None if body is None else json.dumps(body).encode()
         media = "application/merge-patch+json" if method == "PATCH" else JSON
         headers = {"Accept": JSON, "Content-Type": media, "User-Agent": AGENT}
         self.client.send(method, path, data, query, headers)
-        return self.client.receive()
+
+    def seen(self, path: str) -> Any:
+        """The latest state of what is at a path."""
+        return self._lookup("last", self.text(path).removesuffix("/status"))
 
     def shown(self, answer: Answer) -> Any:
         """What is compared of an answer."""
@@ -181,7 +208,13 @@ class Pair:
         """Delete the namespaces."""
         for side in self._sides:
             side.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
-            side.client.close()
+            side.close()
+
+    def _both(self, method: str, path: str, body: Any = None, **query: str) -> list[Answer]:
+        """The answers to a request of the runner, on which both servers work at the same time."""
+        for side in self._sides:
+            side.ask(method, path, body, **query)
+        return [side.client.receive() for side in self._sides]
 
     def run(self, kinds: Sequence[FuzzKind], operations: Sequence[Operation]) -> Difference | None:
         """The first difference of a sequence; the namespaces are empty again afterwards."""
@@ -198,8 +231,9 @@ class Pair:
     def _run(self, kinds: Sequence[FuzzKind], operations: Sequence[Operation]) -> Difference | None:
         start = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "zz-start"}}
         path = f"/api/v1/namespaces/{self.namespace}/configmaps"
-        for side in self._sides:
-            side.remember_as(_START, side.call("POST", path, start).body)
+        for side, answer in zip(self._sides, self._both("POST", path, start), strict=True):
+            side.remember_as(_START, answer.body)
+        settled = False
         watches: list[tuple[Operation, list[Stream]]] = []
         for index, operation in enumerate(operations):
             if operation.watch:
@@ -208,26 +242,26 @@ class Pair:
                     stream.head()
                 watches.append((operation, streams))
                 continue
+            before = self.real.seen(operation.path)
             try:
-                found = self._step(index, operation)
+                found, answer = self._step(index, operation)
             except _NoAnswerError:
                 # The handler of the real server has crashed: nobody says what is right.
                 self.counts.unanswered += 1
                 return None
-            if found is None and operation.settles:
+            if found is None and operation.settles and _moves(operation, before, answer):
+                settled = True
                 found = self._settle(index, kinds)
             if found is not None:
                 return found
-        settled = any(operation.settles for operation in operations)
         if settled:
             time.sleep(_QUIET_S)
         found = self._settle(-1, kinds)
         if found is not None:
             return found
-        everything = [(_whole(kind), list[Stream]()) for kind in kinds if kind.namespaced]
-        return self._compare_watches(kinds, [*everything, *watches], ordered=not settled)
+        return self._compare_watches(kinds, watches, ordered=not settled)
 
-    def _step(self, index: int, operation: Operation) -> Difference | None:
+    def _step(self, index: int, operation: Operation) -> tuple[Difference | None, Answer]:
         for side in self._sides:
             side.send(operation)
         answers = [side.receive(operation) for side in self._sides]
@@ -237,7 +271,7 @@ class Pair:
         self.counts.succeeded += answers[1].status < 300
         self.counts.statuses[answers[1].status] += 1
         shown = [side.shown(answer) for side, answer in zip(self._sides, answers, strict=True)]
-        return _compare(index, f"the answers to {operation}", *shown)
+        return _compare(index, f"the answers to {operation}", *shown), answers[1]
 
     # ---- what is there
 
@@ -245,7 +279,7 @@ class Pair:
         """Wait until both servers hold the same; the difference where they never do."""
         deadline = time.monotonic() + _SETTLE_S
         while True:
-            lists = [self._lists(side, kinds) for side in self._sides]
+            lists = self._lists(kinds)
             normalisers = [side.normaliser.copy() for side in self._sides]
             shown = [
                 normaliser.normalise(found)
@@ -261,13 +295,13 @@ class Pair:
                 return difference
             time.sleep(_POLL_S)
 
-    @staticmethod
-    def _lists(side: Side, kinds: Sequence[FuzzKind]) -> Any:
-        found = {}
+    def _lists(self, kinds: Sequence[FuzzKind]) -> list[Any]:
+        found: list[Any] = [{} for _ in self._sides]
         for kind in kinds:
-            query = {} if kind.namespaced else {"labelSelector": f"run={side.namespace}"}
-            answer = side.call("GET", kind.collection(side.namespace), **query)
-            found[f"{kind.plural}.{kind.api}"] = answer.body.get("items")
+            query = {} if kind.namespaced else {"labelSelector": f"run={self.namespace}"}
+            answers = self._both("GET", kind.collection(self.namespace), **query)
+            for items, answer in zip(found, answers, strict=True):
+                items[f"{kind.plural}.{kind.api}"] = answer.body.get("items")
         return found
 
     # ---- what was told
@@ -286,37 +320,67 @@ class Pair:
         *,
         ordered: bool,
     ) -> Difference | None:
-        opened: list[tuple[Operation, list[Stream]]] = []
-        for operation, live in watches:
-            opened.append((operation, live or self._open(operation)))
+        namespaced = [kind for kind in kinds if kind.namespaced]
+        for kind in namespaced:
+            for side in self._sides:
+                side.journal(kind).prepare()
+        opened = [(operation, live or self._open(operation)) for operation, live in watches]
         for _, streams in opened:
             # With its head a watch has taken stock: what is written from here on is an event.
             for stream in streams:
                 stream.head()
-        for kind in kinds:
-            if kind.namespaced:
-                for side in self._sides:
-                    side.call(
-                        "POST", kind.collection(self.namespace), sentinel(kind, self.namespace)
-                    )
+        for kind in namespaced:
+            self._both("POST", kind.collection(self.namespace), sentinel(kind, self.namespace))
+        for kind in namespaced:
+            told = [side.journal(kind).read(version_of(side.start)) for side in self._sides]
+            found = self._compare_told(f"{_whole(kind)}", told, ordered=ordered)
+            if found is not None:
+                return found
         for operation, streams in opened:
-            told = [_read(stream) for stream in streams]
-            if not ordered:
-                told = [_by_object(entry) for entry in told]
-            shown = [
-                side.normaliser.normalise(entry)
-                for side, entry in zip(self._sides, told, strict=True)
-            ]
-            found = _compare(-1, f"the events of {operation}", *shown)
+            told = [read(stream) for stream in streams]
+            found = self._compare_told(f"{operation}", told, ordered=ordered)
             if found is not None:
                 return found
         return None
 
+    def _compare_told(self, about: str, told: list[Any], *, ordered: bool) -> Difference | None:
+        if not ordered:
+            told = [by_object(entry) for entry in told]
+        shown = [
+            side.normaliser.normalise(entry) for side, entry in zip(self._sides, told, strict=True)
+        ]
+        return _compare(-1, f"the events of {about}", *shown)
+
     # ---- the end
 
     def _clean(self, kinds: Sequence[FuzzKind]) -> None:
-        for side in self._sides:
-            _clean(side, kinds)
+        """Delete everything, whatever holds it."""
+        for kind in [*kinds, *((CONFIG_MAPS,) if CONFIG_MAPS not in kinds else ())]:
+            if not kind.namespaced:
+                for side in self._sides:
+                    _empty(side, kind)
+                continue
+            path = kind.collection(self.namespace)
+            answers = self._both("DELETE", path, {"gracePeriodSeconds": 0})
+            for side, answer in zip(self._sides, answers, strict=True):
+                items = answer.body.get("items")
+                if items is None or any(item["metadata"].get("finalizers") for item in items):
+                    _empty(side, kind)
+
+
+def _moves(operation: Operation, before: Any, answer: Answer) -> bool:
+    """Whether controllers have to do with what an operation has done."""
+    if answer.status >= 300 or operation.query.get("dryRun") == "All":
+        return False
+    if operation.method == "DELETE":
+        return True
+    for state in (before, answer.body):
+        meta = state.get("metadata") if isinstance(state, dict) else None
+        if isinstance(meta, dict) and (
+            meta.get("ownerReferences") or meta.get("finalizers") or meta.get("deletionTimestamp")
+        ):
+            return True
+    return False
 
 
 def _compact(value: Any) -> bytes:
@@ -342,7 +406,7 @@ def _places(shown: Any) -> tuple[str, ...]:
 def _whole(kind: FuzzKind) -> Operation:
     query = {
         "watch": "true",
-        "timeoutSeconds": "60",
+        "timeoutSeconds": "7200",
         "resourceVersion": "${last|start|metadata.resourceVersion}",
     }
     return Operation("GET", kind.collection("{ns}"), query=query, watch=True)
@@ -354,56 +418,10 @@ def _nothing(which: str, path: str) -> None:
 
 
 def sentinel(kind: FuzzKind, namespace: str) -> Any:
-    """The object whose event ends the reading of a watch."""
+    """The object of the name `SENTINEL`."""
     body = deepcopy({"apiVersion": kind.version, "kind": kind.kind, **kind.base})
     body["metadata"] = {"name": SENTINEL, "labels": {"app": "a"}}
     return fill(body, namespace, _nothing)
-
-
-def _read(stream: Stream) -> Any:
-    """The events of a watch up to the sentinel, or what was answered instead."""
-    response = stream.head()
-    if response.status != 200:
-        return {"status": response.status, "body": _decoded(response.read())}
-    events: list[Any] = []
-    for line in _lines(response):
-        event = _decoded(line)
-        if not _is_periodic(event):
-            events.append(event)
-        if f'"{SENTINEL}"'.encode() in line:
-            break
-    return {"status": 200, "events": events}
-
-
-def _is_periodic(event: Any) -> bool:
-    """Whether it is a bookmark that comes when it is time, and not when something happens."""
-    if not isinstance(event, dict) or event.get("type") != "BOOKMARK":
-        return False
-    return "annotations" not in event["object"]["metadata"]
-
-
-def _lines(response: Iterable[bytes]) -> Iterable[bytes]:
-    try:
-        yield from response
-    except TimeoutError:
-        yield b'"no more events, and no end"'
-
-
-def _decoded(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except ValueError:
-        return content.decode(errors="replace")
-
-
-def _by_object(told: Any) -> Any:
-    """Events grouped by object: what controllers do to several has no order."""
-    grouped: dict[str, list[Any]] = defaultdict(list)
-    for event in told.get("events", ()):
-        obj = event.get("object", {}) if isinstance(event, dict) else {}
-        name = (obj.get("metadata") or {}).get("name", "")
-        grouped[name or json.dumps(obj.get("rows"), sort_keys=True)[:120]].append(event)
-    return {**told, "events": {name: grouped[name] for name in sorted(grouped)}}
 
 
 def _compare(index: int, about: str, embedded: Any, real: Any) -> Difference | None:
@@ -417,28 +435,20 @@ def _text(value: Any) -> str:
     return json.dumps(value, indent=1, sort_keys=True)
 
 
-def _clean(side: Side, kinds: Sequence[FuzzKind]) -> None:
-    """Delete everything, whatever holds it."""
+def _empty(side: Side, kind: FuzzKind) -> None:
+    """Delete what a kind has, one by one."""
     deadline = time.monotonic() + 60
-    for kind in [*kinds, *((CONFIG_MAPS,) if CONFIG_MAPS not in kinds else ())]:
-        collection = kind.collection(side.namespace)
-        query = {} if kind.namespaced else {"labelSelector": f"run={side.namespace}"}
-        first, items = True, None
-        while time.monotonic() < deadline:
-            if first and kind.namespaced:
-                side.call("DELETE", collection, {"gracePeriodSeconds": 0})
-                first = False
-            items = side.call("GET", collection, **query).body.get("items")
-            if not items:
-                break
-            for item in items:
-                _end(side, kind, item)
-            time.sleep(_POLL_S)
-        else:
-            server = "embedded" if side.embedded else "real"
-            raise RuntimeError(
-                f"{collection} of the {server} server does not become empty: {items}"
-            )
+    collection = kind.collection(side.namespace)
+    query = {} if kind.namespaced else {"labelSelector": f"run={side.namespace}"}
+    while time.monotonic() < deadline:
+        items = side.call("GET", collection, **query).body.get("items")
+        if not items:
+            return
+        for item in items:
+            _end(side, kind, item)
+        time.sleep(_POLL_S)
+    server = "embedded" if side.embedded else "real"
+    raise RuntimeError(f"{collection} of the {server} server does not become empty")
 
 
 def _end(side: Side, kind: FuzzKind, item: Any) -> None:

@@ -24,8 +24,12 @@ def data_directory(given: Path | None) -> Iterator[Path]:
         try:
             given.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as exc:
+            # A file in its place is "File exists" to mkdir, which does not say what is wrong.
+            cause = "it is not a directory" if isinstance(exc, FileExistsError) else exc.strerror
             raise CliError(
-                f"--data-dir {given}: {exc.strerror or exc}", exit_code=ExitCode.USAGE
+                f"--data-dir {given}: {cause or exc}",
+                hint="--data-dir takes another directory",
+                exit_code=ExitCode.USAGE,
             ) from exc
         yield given.resolve()
         return

@@ -46,7 +46,7 @@ def command(
     from kthena.cli.imagemaps import read_image_maps
     from kthena.local.node.claims import ClaimError
     from kthena.local.node.config import DEFAULT_SCHEDULERS, NodeConfig
-    from kthena.local.node.identities import AdoptionError
+    from kthena.local.node.identities import AdoptionError, NameTakenError
     from kthena.telemetry import logging
 
     logging.configure()
@@ -75,6 +75,8 @@ def command(
                 raise CliError(str(exc), hint="--data-dir takes another directory") from exc
             except AdoptionError as exc:
                 raise CliError(str(exc)) from exc
+            except NameTakenError as exc:
+                raise CliError(str(exc), hint="--name takes another name") from exc
 
     with data_directory(data_dir) as directory:
         run_loop(run(directory))

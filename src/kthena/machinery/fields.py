@@ -5,15 +5,12 @@ an object at once. Texts and `Status` causes follow k8s.io/apimachinery/pkg/util
 and apiextensions, since users and tools read them.
 """
 
-import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from kthena.machinery.gotext import quote
+from kthena.machinery.gotext import format_float, format_json, quote
 
 
 class ErrorType(Enum):
@@ -92,39 +89,6 @@ def format_value(value: Any) -> str:
     if isinstance(value, float):
         return format_float(value)
     return format_json(value)
-
-
-def format_float(value: float) -> str:
-    """A float as Go's `%v` prints it: shortest digits, an exponent below 1e-04 and from 1e+06 on."""
-    return _format_float(value, -4, 6)
-
-
-def format_json(value: Any) -> str:
-    """A JSON value as Go's encoder writes it: keys sorted, `<`, `>` and `&` escaped, `1.0` as `1`."""
-    if isinstance(value, dict):
-        members = (f"{format_json(key)}:{format_json(value[key])}" for key in sorted(value))
-        return f"{{{','.join(members)}}}"
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(format_json, value))}]"
-    if isinstance(value, float):
-        return _format_float(value, -6, 21)
-    text = json.dumps(value, ensure_ascii=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _format_float(value: float, lowest_exponent: int, first_exponent: int) -> str:
-    """The shortest text that reads back as `value`, with an exponent outside the given range."""
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-    number = Decimal(repr(value)).normalize()
-    exponent = number.adjusted()
-    if lowest_exponent <= exponent < first_exponent:
-        return f"{number:f}"
-    mantissa, _, _ = f"{number:e}".partition("e")
-    padding = 2 if first_exponent == 6 or exponent > 0 else 1
-    return f"{mantissa}e{exponent:+0{padding + 1}d}"
 
 
 def child(path: str, name: str) -> str:

@@ -4,8 +4,11 @@ Error messages of the API server come from Go, and users compare them; these fun
 verdicts and the same bytes.
 """
 
+import json
+import math
 import re
 import unicodedata
+from decimal import Decimal
 from typing import Any
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -83,6 +86,8 @@ def show_value(value: Any) -> str:
         return f"[{' '.join(map(show_value, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        return format_float(value)
     return "<nil>" if value is None else str(value)
 
 
@@ -97,6 +102,8 @@ def show_syntax(value: Any) -> str:
         return "true" if value else "false"
     if value is None:
         return "interface {}(nil)"
+    if isinstance(value, float):
+        return format_float(value)
     return quote(value) if isinstance(value, str) else str(value)
 
 
@@ -106,3 +113,36 @@ def show_type(value: Any) -> str:
         return "<nil>"
     names = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
     return names.get(type(value), "map[string]interface {}")
+
+
+def format_float(value: float) -> str:
+    """A float as Go's `%v` prints it: shortest digits, an exponent below 1e-04 and from 1e+06 on."""
+    return _format_float(value, -4, 6)
+
+
+def format_json(value: Any) -> str:
+    """A JSON value as Go's encoder writes it: keys sorted, `<`, `>` and `&` escaped, `1.0` as `1`."""
+    if isinstance(value, dict):
+        members = (f"{format_json(key)}:{format_json(value[key])}" for key in sorted(value))
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(format_json, value))}]"
+    if isinstance(value, float):
+        return _format_float(value, -6, 21)
+    text = json.dumps(value, ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _format_float(value: float, lowest_exponent: int, first_exponent: int) -> str:
+    """The shortest text that reads back as `value`, with an exponent outside the given range."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    number = Decimal(repr(value)).normalize()
+    exponent = number.adjusted()
+    if lowest_exponent <= exponent < first_exponent:
+        return f"{number:f}"
+    mantissa, _, _ = f"{number:e}".partition("e")
+    padding = 2 if first_exponent == 6 or exponent > 0 else 1
+    return f"{mantissa}e{exponent:+0{padding + 1}d}"

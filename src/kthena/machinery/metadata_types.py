@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kthena.machinery.conditions import parse_time
-from kthena.machinery.fields import format_json
-from kthena.machinery.gotext import quote
+from kthena.machinery.gotext import format_json, quote
 
 _OBJECT_META = {
     **dict.fromkeys(("name", "generateName", "namespace", "resourceVersion", "selfLink"), "string"),

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from kthena.machinery.fields import format_float
+from kthena.machinery.gotext import format_float
 from kthena.machinery.objects import Object, copy_json
 from kthena.machinery.yaml_scalars import is_integer, resolve_plain, through_json
 
@@ -409,7 +409,8 @@ class _Builder:
 
     def _error(self, event: Any, cause: str) -> YamlError:
         mark = event.start_mark
-        return YamlError(cause, self._source, mark.line + 1, mark.column + 1)
+        # Go tells the line of what its scanner and parser find, and not of this.
+        return YamlError(cause, self._source, mark.line + 1, mark.column + 1, cause)
 
 
 def _strip(text: str) -> str:

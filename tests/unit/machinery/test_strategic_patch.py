@@ -21,7 +21,7 @@ def resolve(reference: str) -> Mapping[str, Any]:
 def apply(kind: str, document: dict[str, Any], patch: Any) -> dict[str, Any]:
     schema = component_for(GROUPS[kind], "v1", kind)
     assert schema is not None
-    return apply_strategic_merge_patch(document, patch, OpenApiSchema(schema, resolve))
+    return apply_strategic_merge_patch(document, patch, OpenApiSchema(schema, resolve)).document
 
 
 @pytest.mark.parametrize("row", golden_params("strategic_patches", "patch"))

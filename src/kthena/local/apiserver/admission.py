@@ -67,8 +67,12 @@ def wipe_system_fields(obj: Object) -> None:
         meta.pop(name, None)
 
 
-def drop_repeated_owners(obj: Object) -> list[str]:
-    """Remove owner references that repeat an earlier one; the result is warnings for the client."""
+def drop_repeated_owners(obj: Object, *, is_body: bool = False) -> list[str]:
+    """Remove owner references that repeat an earlier one; the result is warnings for the client.
+
+    `is_body` is whether the object was sent as it is: of one that a patch has made the API server
+    believes that admission has changed it.
+    """
     meta = ensure_metadata(obj)
     references = meta.get("ownerReferences")
     if not references or not isinstance(references, list):
@@ -88,8 +92,9 @@ def drop_repeated_owners(obj: Object) -> list[str]:
         return []
     meta["ownerReferences"] = distinct
     uids = ", ".join(dict.fromkeys(repeated))
+    when = "" if is_body else " after mutating admission happens"
     warning = (
-        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references "
+        f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references "
         "in 1.20+, and may reject such requests as early as 1.24; please fix your requests; "
         f"duplicate UID(s) observed: {uids}"
     )

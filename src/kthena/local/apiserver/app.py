@@ -9,14 +9,14 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from kthena.api.openapi import kubernetes_release
 from kthena.local.apiserver import discovery
 from kthena.local.apiserver.auth import Guard
 from kthena.local.apiserver.core import Core
-from kthena.local.apiserver.errors import ApiError
+from kthena.local.apiserver.errors import ApiError, method_not_allowed
 from kthena.local.apiserver.handlers import ResourceApp
 from kthena.local.apiserver.health import PAGES, HealthPages
 from kthena.local.apiserver.openapi import (
@@ -27,6 +27,7 @@ from kthena.local.apiserver.openapi import (
     v2_protobuf_document,
 )
 from kthena.local.apiserver.replies import error_reply, json_reply, not_found_page, object_reply
+from kthena.local.apiserver.storage.settling import Settling
 
 _ROOT_PATHS: Final = (
     "/api",
@@ -47,16 +48,18 @@ def create_app(core: Core) -> Starlette:
     resources = ResourceApp(core)
     routes = [
         # Nearly all requests are for resources: these come first.
+        Route("/api/v1/", pages.core_resources),
         Route("/api/v1/{path:path}", resources),
+        Route("/apis/{group}/{version}/", pages.group_resources),
         Route("/apis/{group}/{version}/{path:path}", resources),
         *(Route(f"/{page}", health.page) for page in PAGES),
         *(Route(f"/{page}/{{check}}", health.check) for page in PAGES),
-        Route("/version", pages.version),
+        *(Route(path, pages.version) for path in ("/version", "/version/")),
         Route("/", pages.root),
-        Route("/api", pages.core_group),
-        Route("/apis", pages.groups),
+        *(Route(path, pages.core_group) for path in ("/api", "/api/")),
+        *(Route(path, pages.groups) for path in ("/apis", "/apis/")),
         Route("/api/v1", pages.core_resources),
-        Route("/apis/{group}", pages.group),
+        *(Route(path, pages.group) for path in ("/apis/{group}", "/apis/{group}/")),
         Route("/apis/{group}/{version}", pages.group_resources),
         Route("/openapi/v2", pages.openapi_v2),
         Route("/openapi/v3", pages.openapi_index),
@@ -65,11 +68,16 @@ def create_app(core: Core) -> Starlette:
         Route("/api/{path:path}", resources),
     ]
     config = core.config
-    return Starlette(
+    app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, token=config.token, hosts=config.hosts)],
+        middleware=[
+            Middleware(Guard, token=config.token, hosts=config.hosts),
+            Middleware(Settling, journal=core.journal, spared=PAGES),
+        ],
         exception_handlers={ApiError: _on_api_error, HTTPException: _on_http_error},
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 def _go_architecture() -> str:
@@ -86,7 +94,7 @@ def _on_http_error(request: Request, exc: Exception) -> Response:
     """A path without a route, or a method that a page does not know."""
     del request
     if isinstance(exc, HTTPException) and exc.status_code == 405:
-        return PlainTextResponse("405 method not allowed\n", 405)
+        return error_reply(method_not_allowed())
     return not_found_page()
 
 

@@ -6,14 +6,7 @@ from kthena.machinery.objects import Object
 
 
 class DecodeError(ValueError):
-    """The JSON is no object of the kind; the message is that of Go's JSON decoder.
-
-    `converted` is what Go's converter from maps says of it, which decodes strategic merge patches.
-    """
-
-    def __init__(self, message: str, converted: str = "") -> None:
-        super().__init__(message)
-        self.converted = converted or message
+    """The JSON is no object of the kind; the message is that of the reader in Go."""
 
 
 class Decoded(NamedTuple):
@@ -26,11 +19,12 @@ class Decoded(NamedTuple):
 class Codec(Protocol):
     """Which JSON is an object of the kind, and its normal form."""
 
-    def decode(self, value: Any) -> Decoded:
+    def decode(self, value: Any, *, converts: bool = False) -> Decoded:
         """The object without fields that the kind does not have, with its defaults.
 
         `apiVersion` and `kind` have been checked and are left out of the result. The value may be
-        changed.
+        changed. With `converts` no JSON was read but an object was made, by an apply or a strategic
+        merge: Go's converter from maps makes numbers fit where its decoder of JSON refuses them.
 
         Raises:
             DecodeError: a value has a type that its field cannot hold.

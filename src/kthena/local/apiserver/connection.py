@@ -6,6 +6,7 @@ as kube-apiserver does both. Bodies are limited where they are read.
 """
 
 import asyncio
+import re
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -20,6 +21,18 @@ _TOO_LONG: Final = (
     b"content-type: text/plain; charset=utf-8\r\ncontent-length: 35\r\nconnection: close\r\n\r\n"
     b"431 Request Header Fields Too Large"
 )
+
+
+_METHOD: Final = re.compile(rb"\A([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?= )")
+_PARSED_METHODS: Final = frozenset(
+    (b"CONNECT", b"DELETE", b"GET", b"HEAD", b"OPTIONS", b"PATCH", b"POST", b"PUT", b"TRACE")
+)
+_OTHER_METHOD: Final = b"PURGE"
+"""A method that the parser knows and the API does not, in place of those that neither knows."""
+
+
+def _known_method(match: re.Match[bytes]) -> bytes:
+    return match[0] if match[0] in _PARSED_METHODS else _OTHER_METHOD
 
 
 class _Reading(Enum):
@@ -66,6 +79,8 @@ class Connection(HttpToolsProtocol):
                 self.transport.write(_TOO_LONG)
                 self.transport.close()
                 return
+        if self._reading is _Reading.NOTHING:
+            data = _METHOD.sub(_known_method, data, count=1)
         super().data_received(data)
         if self._waits_for_head and not self.transport.is_closing():
             self._await_head()

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.dialect import Dialect
 from kthena.local.apiserver.mediatypes import JSON
-from kthena.local.apiserver.negotiation import parse_media_type
+from kthena.local.apiserver.negotiation import is_media_type, parse_media_type
 
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 """The longest body of a request, as kube-apiserver's."""
@@ -57,6 +57,7 @@ def require_readable(request: Request, dialect: Dialect) -> str:
         ApiError: 415, it is not.
     """
     name = content_type(request)
-    if name not in dialect.body_types:
+    header = request.headers.get("content-type", "")
+    if name not in dialect.body_types or (header and not is_media_type(header)):
         raise errors.unsupported_media_type(dialect.told_types)
     return name

@@ -4,8 +4,8 @@
 server's own controllers. Handlers get it whole.
 """
 
+import contextlib
 from collections.abc import Iterable
-from pathlib import Path
 
 from kthena.api.kubernetes import NAMESPACES, SERVICES
 from kthena.local.apiserver.background import Background
@@ -27,7 +27,7 @@ from kthena.local.apiserver.namespaces import NamespaceController
 from kthena.local.apiserver.options import WriteOptions
 from kthena.local.apiserver.policies.enforcement import Enforcer
 from kthena.local.apiserver.registry import Registry, Write
-from kthena.local.apiserver.storage.datafile import DataFile, StorageError
+from kthena.local.apiserver.storage.datafile import DataFile
 from kthena.local.apiserver.storage.journal import Journal
 from kthena.local.apiserver.storage.restoring import stored_objects
 from kthena.local.apiserver.store import Key, Store
@@ -68,25 +68,26 @@ class Core:
         self.catalog.add(
             [*builtin_kinds(self._services), *review_kinds(config.token), definition_kind(schemas)]
         )
-        self.journal = self._restore(config.data_dir) if config.data_dir is not None else None
-        for name in config.namespaces:
-            self._create_namespace(name)
-        if self.journal is not None:
-            self.background.drain()
-            self.journal.write_now()
+        with contextlib.ExitStack() as stack:
+            self.journal: Journal | None = None
+            if config.data_dir is not None:
+                self.journal = Journal(DataFile.open(config.data_dir))
+                # A server that cannot begin leaves the directory to others.
+                stack.callback(self.journal.abandon)
+                self._restore(self.journal)
+            for name in config.namespaces:
+                self._create_namespace(name)
+            if self.journal is not None:
+                self.background.drain()
+                self.journal.write_now()
+            stack.pop_all()
 
-    def _restore(self, directory: Path) -> Journal:
-        """Take over what a directory holds, and keep it up from here on."""
-        journal = Journal(DataFile.open(directory))
-        try:
-            self.store.restore(journal.revision, stored_objects(journal, self.catalog))
-        except StorageError:
-            journal.abandon()
-            raise
+    def _restore(self, journal: Journal) -> None:
+        """Take over what a journal's file holds, and keep it up from here on."""
+        self.store.restore(journal.revision, stored_objects(journal, self.catalog))
         # First: no other observer can then fail between a change and its record.
         self.store.observe(journal.observe, first=True)
         self.definitions.resume()
-        return journal
 
     def _services(self) -> Iterable[Object]:
         return (entry.decode() for entry in self.store.list(str(SERVICES)))

@@ -5,6 +5,7 @@ becomes of unknown and duplicate fields, are as in kube-apiserver's decoders: bu
 their names out, custom resources may not.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from kthena.local.apiserver import errors, gojson, protobuf
@@ -14,10 +15,18 @@ from kthena.local.apiserver.kinds import Representation
 from kthena.local.apiserver.mediatypes import PROTOBUF, YAML
 from kthena.local.apiserver.options import FieldValidation
 from kthena.machinery.gotext import quote
-from kthena.machinery.objects import Object, name_of
+from kthena.machinery.objects import Object, copy_json
 from kthena.machinery.resources import Resource
 
 _SUMMARY_LENGTH: Final = 30
+_META_KINDS: Final = (
+    "APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "CreateOptions", "DeleteOptions",
+    "GetOptions", "List", "ListOptions", "PatchOptions", "Status", "UpdateOptions", "WatchEvent",
+)  # fmt: skip
+"""Kinds of requests and replies, which are no resources."""
+
+_OF_METADATA: Final = 'unknown field "metadata.'
+
 _TYPE_META: Final = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
     'Kind string "json:\\"kind,omitempty\\"" }'
@@ -25,10 +34,16 @@ _TYPE_META: Final = (
 
 
 class Parsed(NamedTuple):
-    """A decoded body and the fields that occurred more than once in it."""
+    """A decoded body and the fields that occurred more than once in it.
+
+    `spells` is whether numbers in it still know how they were written (`gojson.Spelled`), and
+    `repeated` tells of such fields in the words of Go's YAML decoder, which knows lines and no paths.
+    """
 
     value: Any
     duplicates: list[str]
+    spells: bool = False
+    repeated: Sequence[str] = ()
 
 
 def parse_json(body: bytes, *, strict: bool) -> Parsed:
@@ -37,8 +52,8 @@ def parse_json(body: bytes, *, strict: bool) -> Parsed:
     Raises:
         JSONError: it is no JSON, with Go's text.
     """
-    value = gojson.decode(body)
-    return Parsed(value, gojson.duplicate_fields(body) if strict else [])
+    value, spells = gojson.decode_spelled(body)
+    return Parsed(value, gojson.duplicate_fields(body) if strict else [], spells)
 
 
 class DecodedBody(NamedTuple):
@@ -63,12 +78,16 @@ def parse_body(body: bytes, media: str, kind: str, *, strict: bool) -> Parsed:
     Raises:
         ApiError: 400, it is none.
     """
+    from kthena.machinery.yaml import YamlError
+
     try:
         if media == YAML:
             return _parse_yaml(body)
         if media == PROTOBUF:
             return Parsed(protobuf.decode(body), [])
         return parse_json(body, strict=strict)
+    except YamlError as exc:
+        raise _unrecognized(kind, f"yaml: {exc.go_text}", body) from exc
     except protobuf.ProtobufError as exc:
         raise _unrecognized(kind, str(exc), body) from exc
     except gojson.JSONError as exc:
@@ -77,17 +96,11 @@ def parse_body(body: bytes, media: str, kind: str, *, strict: bool) -> Parsed:
 
 
 def _parse_yaml(body: bytes) -> Parsed:
-    from kthena.machinery.yaml import YamlError, load_documents
+    from kthena.machinery.yaml import load_value
 
-    try:
-        documents = load_documents(body.decode("utf-8", "replace"), "body")
-    except YamlError as exc:
-        raise gojson.JSONError(str(exc)) from exc
-    if len(documents) != 1:
-        raise gojson.JSONError("the body is not one YAML document")
-    value = documents[0].object
+    value, repeated = load_value(body.decode("utf-8", "replace"), "body")
     gojson.check_depth(value)
-    return Parsed(value, [])
+    return Parsed(value, [], repeated=[f"line {line}: {cause}" for line, cause in repeated])
 
 
 def _unrecognized(kind: str, cause: str, body: bytes) -> errors.ApiError:
@@ -113,13 +126,21 @@ def decode_body(
 
     Raises:
         ApiError: 400, the body is no object of the expected kind, or has unknown or duplicate
-            fields and may not; 422, a custom resource of another kind.
+            fields and may not.
     """
     resource = expected.resource
     value = _check_type_meta(expected, parsed.value, body, validation, catalog)
-    decoded = _decode(expected, value)
+    given = value.get("kind") or resource.kind
+    try:
+        decoded = decode_json(expected, value, spells=parsed.spells)
+    except DecodeError as exc:
+        raise _cannot_be(given, resource.version, resource.kind, str(exc)) from exc
     keep_reset(value, decoded.obj)
     problems = [f'duplicate field "{path}"' for path in parsed.duplicates]
+    if parsed.repeated and validation == "Strict":
+        problems.append("\n  ".join(["yaml: unmarshal errors:", *parsed.repeated]))
+    else:
+        problems += parsed.repeated
     problems = (
         [*problems, *decoded.problems]
         if expected.dialect.duplicates_first
@@ -127,7 +148,7 @@ def decode_body(
     )
     if problems and validation == "Strict":
         cause = f"strict decoding error: {', '.join(problems)}"
-        raise _cannot_be(resource.kind, resource.version, resource.kind, cause)
+        raise _cannot_be(given, resource.version, resource.kind, cause)
     return DecodedBody(decoded.obj, problems if validation == "Warn" else [])
 
 
@@ -138,12 +159,26 @@ def keep_reset(value: Object, obj: Object) -> None:
         obj["metadata"]["managedFields"] = []
 
 
-def _decode(expected: Representation, value: Any) -> Decoded:
+def decode_json(expected: Representation, value: Any, *, spells: bool) -> Decoded:
+    """The object of a JSON value; `spells` is whether there are `Spelled` numbers in it.
+
+    A custom resource that calls itself something else is none of the kind's schema, and keeps these
+    names in the result: what is to be written is checked for them.
+
+    Raises:
+        DecodeError: it is no object of the kind.
+    """
+    if expected.dialect.names_optional:
+        decoded = expected.codec.decode(value)
+        return decoded._replace(obj=gojson.unspelled(decoded.obj)) if spells else decoded
+    value = gojson.unspelled(value) if spells else value
     resource = expected.resource
-    try:
-        return expected.codec.decode(value)
-    except DecodeError as exc:
-        raise _cannot_be(resource.kind, resource.version, resource.kind, str(exc)) from exc
+    names = {name: value.get(name) or "" for name in ("apiVersion", "kind")}
+    decoded = expected.codec.decode(value)
+    if (names["apiVersion"], names["kind"]) == (resource.api_version, resource.kind):
+        return decoded
+    problems = [text for text in decoded.problems if text.startswith(_OF_METADATA)]
+    return Decoded({**decoded.obj, **names}, problems)
 
 
 def _check_type_meta(
@@ -161,12 +196,16 @@ def _check_type_meta(
     if problem:
         raise _unrecognized(kind, problem, body)
     obj: Object = value or {}
-    given, api_version = obj.get("kind") or "", obj.get("apiVersion") or ""
     if expected.dialect.names_optional:
-        _check_known(expected.resource, given, api_version, catalog)
+        _check_known(expected.resource, obj, catalog)
     else:
         _check_exact(expected.resource, obj, body, validation)
     return obj
+
+
+def missing_kind_problem(text: str) -> str:
+    """Why a JSON text is no custom resource, of which no kind is known."""
+    return f"Object 'Kind' is missing in '{text}'"
 
 
 def type_meta_problem(value: Any) -> str:
@@ -195,7 +234,8 @@ def _describe(value: Any) -> str:
     return _scalar_name(value)
 
 
-def _check_known(resource: Resource, given: str, api_version: str, catalog: Catalog) -> None:
+def _check_known(resource: Resource, value: Object, catalog: Catalog) -> None:
+    given, api_version = value.get("kind") or "", value.get("apiVersion") or ""
     kind, expected = given or resource.kind, resource.api_version
     version = api_version or expected
     if (kind, version) == (resource.kind, expected):
@@ -206,17 +246,33 @@ def _check_known(resource: Resource, given: str, api_version: str, catalog: Cata
             f"the API version in the data ({version}) does not match the expected API version "
             f"({expected})"
         )
-    cause = (
-        f'no kind "{kind}" is registered for version "{version}" in scheme '
-        f'"pkg/runtime/scheme.go:111"'
-    )
-    if other is not None or (kind, version) == ("List", "v1"):
-        group = resource.group.partition(".")[0] or "core"
-        cause = (
-            f"converting ({version.rpartition('/')[2]}.{kind}) to ({group}.{resource.kind}): unknown "
-            "conversion"
-        )
+    cause = other_kind_problem(resource, kind, {**value, "apiVersion": version}, catalog)
     raise _cannot_be(kind, version.rpartition("/")[2], resource.kind, cause)
+
+
+def other_kind_problem(resource: Resource, kind: str, value: Object, catalog: Catalog) -> str:
+    """Why an object that is of another kind, or version, is none of a built-in resource.
+
+    Without an `apiVersion` it is one of the types within the API server.
+    """
+    api_version = value.get("apiVersion") or ""
+    group = resource.group.partition(".")[0] or "core"
+    # Events of both groups are of one type within the API server.
+    internal = "core" if group == "events" else group
+    where = f"version {quote(api_version)}"
+    version = api_version.rpartition("/")[2]
+    if not api_version:
+        version, where = group, f"the internal version of group {quote(resource.group)}"
+    other = catalog.find_by_kind(api_version or resource.api_version, kind)
+    if other is None and not (api_version == "v1" and kind in _META_KINDS):
+        return f'no kind "{kind}" is registered for {where} in scheme "pkg/runtime/scheme.go:111"'
+    if other is not None and api_version:
+        # It is read as what it says it is, and only then found to be the wrong thing.
+        try:
+            other.codec.decode(copy_json(value))
+        except DecodeError as exc:
+            return str(exc)
+    return f"converting ({version}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
 
 
 def _check_exact(
@@ -224,8 +280,7 @@ def _check_exact(
 ) -> None:
     kind, version = value.get("kind") or "", value.get("apiVersion") or ""
     if not kind:
-        text = body.decode("utf-8", "replace")
-        problem = f"Object 'Kind' is missing in '{text}'"
+        problem = missing_kind_problem(body.decode("utf-8", "replace"))
         if validation == "Ignore":
             raise _cannot_be(resource.kind, resource.version, resource.kind, problem)
         raise _unrecognized(resource.kind, problem, body)
@@ -234,7 +289,3 @@ def _check_exact(
             f"the API version in the data ({version}) does not match the expected API version "
             f"({resource.api_version})"
         )
-    if kind != resource.kind:
-        meta = value.get("metadata")
-        name = name_of(value) if isinstance(meta, dict) else ""
-        raise errors.wrong_type(resource, value, name)

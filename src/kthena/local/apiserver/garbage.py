@@ -5,11 +5,11 @@ is deleted; one with an owner left loses its references to absent ones. An owner
 foreground waits for dependents that block it, and its dependents go first; one deleted with orphaning
 releases them. An owner is looked up by apiVersion, kind and name in the dependent's namespace (or
 cluster-wide for cluster-scoped kinds) and must have the uid of the reference; a reference to a
-kind that is not served decides nothing until it is, unless the owner was seen to go.
+kind that is not served decides nothing until it is, unless just that object was seen to go.
 
-Mutable state: which objects refer to which uid, the namespaces of those among these that were seen to
-go, the terminating objects by uid, and the objects whose owners are of unknown kinds; all of it follows
-from the changes of the store.
+Mutable state: which objects refer to which uid, what those among these were that have been seen to go,
+the terminating objects by uid, the dependents that each of them has yet to release, and the objects
+whose owners are of unknown kinds; all of it follows from the changes of the store.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from kthena.local.apiserver.registry import Registry, Write
 from kthena.local.apiserver.store import Change, ChangeType, Entry, Key
 from kthena.local.apiserver.strategies import PlainStrategy
 from kthena.machinery.metadata import FINALIZER_FOREGROUND, FINALIZER_ORPHAN
-from kthena.machinery.objects import Object, is_terminating, metadata_of, uid_of
+from kthena.machinery.objects import Object, is_terminating, metadata_of, name_of, uid_of
 
 
 class Place(NamedTuple):
@@ -38,8 +38,19 @@ class Place(NamedTuple):
     key: Key
 
 
+class _Identity(NamedTuple):
+    """What an owner reference says of its owner, and where that is."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str
+
+
 _IGNORED: Final = str(EVENTS)
 """Events come and go on their own."""
+
+_RELEASED_AT_ONCE: Final = 32
 
 _METADATA_ONLY: Final = PlainStrategy()
 
@@ -54,7 +65,8 @@ class GarbageCollector:
         self._dependents: dict[str, set[Place]] = defaultdict(set)
         self._owners: dict[Place, tuple[str, ...]] = {}
         self._waiting: dict[str, Place] = {}
-        self._gone: dict[str, str] = {}
+        self._orphans: dict[str, list[Place]] = {}
+        self._gone: dict[str, _Identity] = {}
         self._undecided: set[Place] = set()
         catalog.on_change(self._retry)
 
@@ -100,9 +112,14 @@ class GarbageCollector:
         self._index(place, ())
         self._undecided.discard(place)
         self._waiting.pop(uid_of(obj), None)
+        self._orphans.pop(uid_of(obj), None)
         if self._dependents.get(uid_of(obj)):
             # With the last object of a kind its CRD may go, and then nobody can ask for the owner.
-            self._gone[uid_of(obj)] = place.key.namespace
+            kind = self._catalog.find_by_bucket(place.bucket)
+            if kind is not None:
+                self._gone[uid_of(obj)] = _Identity(
+                    kind.resource.api_version, kind.resource.kind, name_of(obj), place.key.namespace
+                )
         for dependent in self._dependents.get(uid_of(obj), ()):
             self._background.add(self._check, dependent)
 
@@ -122,8 +139,10 @@ class GarbageCollector:
     def _state(self, reference: Object, namespace: str) -> OwnerState:
         owner = self._find_owner(reference, namespace)
         if owner is None:
-            gone_from = self._gone.get(reference["uid"])
-            return OwnerState.ABSENT if gone_from in ("", namespace) else OwnerState.UNKNOWN
+            gone = self._gone.get(reference["uid"])
+            named = (reference["apiVersion"], reference["kind"], reference["name"])
+            was_it = gone in (_Identity(*named, ""), _Identity(*named, namespace))
+            return OwnerState.ABSENT if was_it else OwnerState.UNKNOWN
         if not namespace and self._is_namespaced(owner.bucket):
             return OwnerState.UNKNOWN
         entry = self._registry.store.get(owner.bucket, owner.key)
@@ -194,10 +213,19 @@ class GarbageCollector:
             self._delete_dependents(kind, entry)
 
     def _orphan(self, kind: Kind, owner: Entry) -> None:
-        for place in tuple(self._dependents.get(owner.uid, ())):
+        """Release dependents, some at a time; then let the owner go."""
+        if owner.uid not in self._orphans:
+            self._orphans[owner.uid] = list(self._dependents.get(owner.uid, ()))
+        waiting = self._orphans[owner.uid]
+        for _ in range(min(_RELEASED_AT_ONCE, len(waiting))):
+            place = waiting.pop()
             entry, dependent_kind = self._find(place)
             if entry is not None and dependent_kind is not None:
                 self._edit(dependent_kind, entry, _without_owners(frozenset({owner.uid})))
+        if waiting:
+            self._background.add(self._settle_owner, self._waiting[owner.uid])
+            return
+        del self._orphans[owner.uid]
         self._edit(kind, owner, _without_finalizer(FINALIZER_ORPHAN))
 
     def _delete_dependents(self, kind: Kind, owner: Entry) -> None:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -27,6 +27,21 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+
 
 class JSONError(ValueError):
     """The text is no JSON; the message is Go's."""
+
+
+class Spelled(float):
+    """A number with a fraction or an exponent that knows how it was written: `str` says so."""
+
+    _text: str
+
+    def __new__(cls, text: str) -> Self:
+        """The number of a JSON text."""
+        made = super().__new__(cls, _number(text))
+        made._text = text
+        return made
+
+    def __str__(self) -> str:
+        return self._text
 
 
 def _number(text: str) -> float:
@@ -51,10 +66,39 @@ def decode(body: bytes) -> Any:
     Raises:
         JSONError: it is none.
     """
+    return _decode(body, _DECODER, _number)
+
+
+def decode_spelled(body: bytes) -> tuple[Any, bool]:
+    """The same with numbers that are `Spelled`, and whether there are any.
+
+    Raises:
+        JSONError: it is no JSON.
+    """
+    found: list[Spelled] = []
+
+    def number(text: str) -> float:
+        found.append(Spelled(text))
+        return found[-1]
+
+    value = _decode(body, msgspec.json.Decoder(float_hook=number), number)
+    return value, bool(found)
+
+
+def unspelled(value: Any) -> Any:
+    """The value with plain numbers for those that are `Spelled`."""
+    if isinstance(value, dict):
+        return {key: unspelled(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [unspelled(entry) for entry in value]
+    return float(value) if isinstance(value, Spelled) else value
+
+
+def _decode(body: bytes, decoder: msgspec.json.Decoder[Any], number: Callable[[str], float]) -> Any:
     try:
-        value = _DECODER.decode(body)
+        value = decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, OverflowError, ValueError):
-        return _decode_slowly(body)
+        return _decode_slowly(body, number)
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         check_depth(value)
     return value
@@ -81,10 +125,10 @@ def _children(node: Any) -> Iterable[Any]:
     return node if isinstance(node, list) else ()
 
 
-def _decode_slowly(body: bytes) -> Any:
+def _decode_slowly(body: bytes, number: Callable[[str], float]) -> Any:
     _Scanner(body).document()
     text = body.decode("utf-8", errors="replace")
-    return _without_surrogates(json.loads(text, parse_float=_number, parse_int=_integer))
+    return _without_surrogates(json.loads(text, parse_float=number, parse_int=_integer))
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -22,6 +22,7 @@ import msgspec
 
 from kthena.local.apiserver import gobase64
 from kthena.local.apiserver.codec import Decoded, DecodeError
+from kthena.local.apiserver.goerrors import Base64Error, MismatchError, TextError
 from kthena.machinery.conditions import format_micro_time, format_time, parse_time
 from kthena.machinery.metadata_types import time_problem
 from kthena.machinery.objects import Object
@@ -30,7 +31,9 @@ from kthena.machinery.quantity import Quantity, QuantityError
 Struct = Mapping[str, str]
 
 _INTEGER_BITS: Final = {"int": 63, "int32": 31, "int64": 63, "uint16": 16, "uint32": 32}
-_NUMBER_KINDS: Final = ("int", "int32", "int64", "uint8", "uint16", "uint32")
+_PLAIN: Final = 1e21
+"""Smaller numbers are written without an exponent."""
+
 _SIX_DECIMALS: Final = re.compile(r"\.\d{6}(?!\d)", re.ASCII)
 _SECONDS_END: Final = len("2006-01-02T15:04:05")
 _LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
@@ -38,73 +41,17 @@ _MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
 _FIRST_TIME_PART: Final = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 
 
-class _MismatchError(Exception):
-    """A value that its Go type cannot hold. Structs on the way up add where it stands.
+class _Scan:
+    """Mutable state of one decoding: whether a field was seen that its struct does not have.
 
-    `kind` is the kind of the type in Go's reflection; empty for types that decode themselves.
+    `converts` is whether it is Go's converter from maps that reads, and not its decoder of JSON.
     """
 
-    def __init__(self, value: Any, expected: str, kind: str = "") -> None:
-        super().__init__(value, expected)
-        self.value = value
-        self.expected = expected
-        self.kind = kind
-        self.struct = ""
-        self.path: list[str] = []
+    __slots__ = ("converts", "unknown")
 
-    def __str__(self) -> str:
-        """Go's text."""
-        where = f"Go struct field {self.struct}.{'.'.join(reversed(self.path))}"
-        return self._text(where if self.path else "Go value")
-
-    def _text(self, where: str) -> str:
-        actual = _describe(self.value)
-        if actual == "number" and (self.kind or self.expected) in _NUMBER_KINDS:
-            actual = f"number {self.value}"
-        return f"json: cannot unmarshal {actual} into {where} of type {self.expected}"
-
-    @property
-    def converted(self) -> str:
-        """The text of Go's converter from maps, which knows no places."""
-        given = _go_kind(self.value)
-        if not self.kind:
-            return self._text("Go value")
-        if self.kind in ("map", "slice"):
-            return f"cannot restore {self.kind} from {given}"
-        if self.kind == "struct":
-            return f"cannot restore struct from: {given}"
-        # Go converts an integer to a string, and numbers to each other, but not here.
-        convertible = _NUMBER_KINDS if given == "float64" else (*_NUMBER_KINDS, "string")
-        if given in ("int64", "float64") and self.kind in convertible:
-            return f"cannot convert {given} to {self.expected}"
-        return f"unrecognized type: {self.kind}"
-
-
-class _TextError(Exception):
-    """A value that a type with its own syntax refuses; the text says no place, as in Go."""
-
-    @property
-    def converted(self) -> str:
-        """The text of Go's converter from maps, which leaves such types to themselves."""
-        return str(self)
-
-
-class _Base64Error(_TextError):
-    """A text that is no base64."""
-
-    @property
-    def converted(self) -> str:
-        """The converter decodes JSON of its own here."""
-        return f"error decoding from json: {self}"
-
-
-class _Scan:
-    """Mutable state of one decoding: whether a field was seen that its struct does not have."""
-
-    __slots__ = ("unknown",)
-
-    def __init__(self) -> None:
+    def __init__(self, *, converts: bool = False) -> None:
         self.unknown = False
+        self.converts = converts
 
 
 _Decode = Callable[[Any, _Scan], Any]
@@ -128,13 +75,13 @@ class GoDecoder:
     struct: str
     kind: str
 
-    def decode(self, value: Any) -> Decoded:
+    def decode(self, value: Any, *, converts: bool = False) -> Decoded:
         """The object in its normal form, and the fields that were dropped from it."""
-        scan = _Scan()
+        scan = _Scan(converts=converts)
         try:
             obj = _compile(self.struct).decode(value, scan)
-        except (_MismatchError, _TextError) as exc:
-            raise DecodeError(str(exc), exc.converted) from exc
+        except (MismatchError, TextError) as exc:
+            raise DecodeError(exc.converted if converts else str(exc)) from exc
         problems: list[str] = []
         if scan.unknown:
             _find_unknown(self.struct, value, "", problems)
@@ -157,25 +104,6 @@ def field_types(struct: str) -> Mapping[str, str]:
 def _structs() -> Mapping[str, Struct]:
     source = Path(__file__).with_name("data") / "gotypes.json"
     return msgspec.json.decode(source.read_bytes(), type=dict[str, dict[str, str]])
-
-
-def _describe(value: Any) -> str:
-    """What Go calls a JSON value in an error."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
-
-
-def _go_kind(value: Any) -> str:
-    """The kind of the Go value that a JSON value is read as."""
-    names = {bool: "bool", int: "int64", float: "float64", str: "string", list: "slice"}
-    return names.get(type(value), "map")
 
 
 @cache
@@ -241,7 +169,7 @@ def _slice(label: str, item: str) -> _Type:
         if value is None:
             return None
         if not isinstance(value, list):
-            raise _MismatchError(value, label, "slice")
+            raise MismatchError(value, label, "slice")
         if decode is None:
             decode = _compile(item).decode
         return [decode(element, scan) for element in value]
@@ -257,7 +185,7 @@ def _map(label: str, item: str) -> _Type:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise _MismatchError(value, label, "map")
+            raise MismatchError(value, label, "map")
         if decode is None:
             decode = _compile(item).decode
         return {key: decode(element, scan) for key, element in value.items()}
@@ -284,7 +212,7 @@ def _string_decoder(label: str) -> _Decode:
             return value
         if value is None:
             return ""
-        raise _MismatchError(value, label, "string")
+        raise MismatchError(value, label, "string")
 
     return string
 
@@ -296,7 +224,7 @@ def _bool_decoder(label: str) -> _Decode:
             return value
         if value is None:
             return False
-        raise _MismatchError(value, label, "bool")
+        raise MismatchError(value, label, "bool")
 
     return boolean
 
@@ -306,13 +234,15 @@ def _integer_decoder(label: str, kind: str) -> _Decode:
     low, high = -(1 << bits), (1 << bits) - 1
 
     def integer(value: Any, scan: _Scan) -> Any:
-        del scan
         if isinstance(value, int) and not isinstance(value, bool):
             if low <= value <= high:
                 return value
         elif value is None:
             return 0
-        raise _MismatchError(value, label, kind)
+        whole = _whole(value) if scan.converts else None
+        if whole is not None:
+            return _wrapped(whole, low, high)
+        raise MismatchError(value, label, kind)
 
     return integer
 
@@ -321,12 +251,29 @@ def _float_decoder(label: str) -> _Decode:
     def number(value: Any, scan: _Scan) -> Any:
         del scan
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return value
+            # A number that keeps its spelling is told apart no longer.
+            return float(value) if isinstance(value, float) else value
         if value is None:
             return 0
-        raise _MismatchError(value, label, "float64")
+        raise MismatchError(value, label, "float64")
 
     return number
+
+
+def _whole(value: Any) -> int | None:
+    """The integer that Go makes of a number without a fraction; none of anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float) and not value.is_integer():
+        return None
+    whole = int(value)
+    # Beyond 64 bits it was read as a floating-point number, of which the processor makes this.
+    return whole if -(1 << 63) <= whole < 1 << 63 else -(1 << 63)
+
+
+def _wrapped(value: int, low: int, high: int) -> int:
+    """An integer of more bits in fewer: Go keeps the lower ones."""
+    return (value - low) % (high - low + 1) + low
 
 
 class _Field(NamedTuple):
@@ -336,6 +283,10 @@ class _Field(NamedTuple):
     drops_empty: bool
     drops_none: bool
     path: str
+
+
+_TELLING_EMPTIES: Final = frozenset({("autoscaling.v2.HPAScalingRules", "policies")})
+"""Lists that are kept although they are empty: no default takes their place, and none may stay so."""
 
 
 class _Struct:
@@ -361,6 +312,7 @@ class _Struct:
             compiled = _compile(type_name)
             drops_none = "z" in flags or (not compiled.is_struct and "o" in flags)
             drops_empty = "o" in flags and not compiled.is_struct and type_name[0] != "*"
+            drops_empty = drops_empty and (self._name, key) not in _TELLING_EMPTIES
             table[key] = _Field(compiled.decode, drops_empty, drops_none, inlined + key)
             if not drops_none:
                 self._always.append((key, compiled.zero))
@@ -378,7 +330,7 @@ class _Struct:
         if value is None:
             value = {}
         elif not isinstance(value, dict):
-            raise _MismatchError(value, self._label, "struct")
+            raise MismatchError(value, self._label, "struct")
         out: Object = {}
         path = ""
         try:
@@ -392,7 +344,7 @@ class _Struct:
                 if (field.drops_empty and not result) or (field.drops_none and result is None):
                     continue
                 out[key] = result
-        except _MismatchError as exc:
+        except MismatchError as exc:
             exc.struct = exc.struct or self._short
             exc.path.append(path)
             raise
@@ -417,6 +369,13 @@ def _raw(value: Any, scan: _Scan) -> Any:
     return value
 
 
+def _rewritten(value: Any, scan: _Scan) -> Any:
+    """A value for a type that decodes itself: the converter writes JSON for it, and 1.0 as 1."""
+    if scan.converts and isinstance(value, float) and value.is_integer() and abs(value) < _PLAIN:
+        return int(value)
+    return value
+
+
 def _time(value: Any, scan: _Scan) -> Any:
     del scan
     return None if value is None else format_time(_parse_time(value))
@@ -430,7 +389,7 @@ def _micro_time(value: Any, scan: _Scan) -> Any:
     if isinstance(value, str) and _FIRST_TIME_PART.match(value) and len(value) > _SECONDS_END:
         rest = value[_SECONDS_END:]
         if not _SIX_DECIMALS.match(rest):
-            raise _TextError(
+            raise TextError(
                 f'parsing time "{value}" as "{_MICRO_LAYOUT}": cannot parse "{rest}" as ".000000"'
             )
     return format_micro_time(_parse_time(value, _MICRO_LAYOUT))
@@ -438,15 +397,15 @@ def _micro_time(value: Any, scan: _Scan) -> Any:
 
 def _parse_time(value: Any, layout: str = _LAYOUT) -> Any:
     if not isinstance(value, str):
-        raise _MismatchError(value, "string")
+        raise MismatchError(value, "string")
     try:
         return parse_time(value)
     except ValueError as exc:
-        raise _TextError(time_problem(value).replace(_LAYOUT, layout)) from exc
+        raise TextError(time_problem(value).replace(_LAYOUT, layout)) from exc
 
 
 def _quantity(value: Any, scan: _Scan) -> Any:
-    del scan
+    value = _rewritten(value, scan)
     if value is None:
         return "0"
     return _canonical_quantity(value if isinstance(value, str) else str(value))
@@ -457,15 +416,15 @@ def _canonical_quantity(text: str) -> str:
     try:
         return str(Quantity.parse(text))
     except QuantityError as exc:
-        raise _TextError(str(exc)) from exc
+        raise TextError(str(exc)) from exc
 
 
 def _int_or_string(value: Any, scan: _Scan) -> Any:
     if isinstance(value, str):
         return value
     try:
-        return _compile("int32").decode(value, scan)
-    except _MismatchError as exc:
+        return _compile("int32").decode(_rewritten(value, scan), _Scan())
+    except MismatchError as exc:
         exc.kind = ""
         raise
 
@@ -478,11 +437,11 @@ def _bytes(value: Any, scan: _Scan) -> Any:
     if isinstance(value, list):
         return base64.b64encode(bytes(map(_byte, value))).decode()
     if not isinstance(value, str):
-        raise _MismatchError(value, "[]uint8", "slice")
+        raise MismatchError(value, "[]uint8", "slice")
     try:
         gobase64.decode_standard(value)
     except ValueError as exc:
-        raise _Base64Error(str(exc)) from exc
+        raise Base64Error(str(exc)) from exc
     return value.replace("\r", "").replace("\n", "")
 
 
@@ -491,7 +450,7 @@ def _byte(value: Any) -> int:
         return 0
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255:
         return value
-    raise _MismatchError(value, "uint8", "uint8")
+    raise MismatchError(value, "uint8", "uint8")
 
 
 _SCHEMA: Final = "apiextensions.v1.JSONSchemaProps"
@@ -502,7 +461,7 @@ def _schema_or_bool(value: Any, scan: _Scan) -> Any:
         return value
     if isinstance(value, dict):
         return _compile(_SCHEMA).decode(value, scan)
-    raise _TextError("boolean or JSON schema expected")
+    raise TextError("boolean or JSON schema expected")
 
 
 def _schema_or_array(value: Any, scan: _Scan) -> Any:
@@ -510,7 +469,7 @@ def _schema_or_array(value: Any, scan: _Scan) -> Any:
         return _compile(f"[]{_SCHEMA}").decode(value, scan)
     if value is None or isinstance(value, dict):
         return _compile(_SCHEMA).decode(value, scan)
-    raise _MismatchError(value, "v1.JSONSchemaProps")
+    raise MismatchError(value, "v1.JSONSchemaProps")
 
 
 def _schema_or_strings(value: Any, scan: _Scan) -> Any:

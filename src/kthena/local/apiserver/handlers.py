@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kthena.local.apiserver import errors
 from kthena.local.apiserver.core import Core
@@ -17,8 +17,6 @@ from kthena.local.apiserver.kinds import Kind
 from kthena.local.apiserver.options import Query
 from kthena.local.apiserver.replies import error_reply, not_found_page
 from kthena.local.apiserver.requests import ResourcePath, parse_resource_path
-from kthena.local.apiserver.storage.datafile import StorageError
-from kthena.local.apiserver.storage.journal import Journal
 from kthena.local.apiserver.verbs.call import ResourceCall, method_error, require_subresource
 from kthena.local.apiserver.verbs.deleting import delete, delete_collection
 from kthena.local.apiserver.verbs.patching import check_patch_type, patch
@@ -27,6 +25,7 @@ from kthena.local.apiserver.verbs.reading import get, list_objects
 from kthena.local.apiserver.verbs.scaling import get_scale, patch_scale, update_scale
 from kthena.local.apiserver.verbs.watching import watch
 from kthena.local.apiserver.verbs.writing import create, update
+from kthena.machinery.gotext import quote
 from kthena.telemetry.logging import get_logger
 
 _LOG: Final = get_logger("local.apiserver")
@@ -77,16 +76,13 @@ class ResourceApp:
             # A request that fails in a way nobody foresaw must not take the connection along.
             _LOG.exception("request failed", path=scope["path"])
             response = error_reply(errors.internal_error("see the log of the server"))
-        if self._core.journal is None:
-            await response(scope, receive, send)
-        else:
-            await _send_settled(self._core.journal, response, scope, receive, send)
+        await response(scope, receive, send)
 
     async def _answer(self, request: Request, warnings: list[str]) -> ASGIApp:
         raw_path = request.scope.get("raw_path") or request.scope["path"].encode()
         path = parse_resource_path(raw_path.decode("latin-1"))
         if path is None:
-            return not_found_page()
+            return self._unserved(request)
         kind = self._core.catalog.find(path.group, path.version, path.plural)
         if kind is None:
             return self._unknown(path)
@@ -94,11 +90,22 @@ class ResourceApp:
             if kind.dialect.generic_errors:
                 raise errors.no_such_resource()
             return not_found_page()
+        _check_names(path, request.method)
         query = Query(request.scope["query_string"].decode("latin-1"))
         call = ResourceCall(self._core, request, path, kind, query, warnings)
         if kind.deprecation:
             warnings.append(kind.deprecation)
         return await _find_handler(call)(call)
+
+    def _unserved(self, request: Request) -> ASGIApp:
+        """A path of discovery, in a method that is not for it, or of no group at all."""
+        below = request.scope["path"].strip("/").partition("/")[2]
+        group, _, version = below.rpartition("/")
+        if not below or version in self._core.catalog.versions(group):
+            raise errors.method_not_allowed()
+        if not group:
+            raise errors.no_such_resource()
+        return not_found_page()
 
     def _unknown(self, path: ResourcePath) -> ASGIApp:
         """A resource that is not served: the API tells its own groups from foreign ones."""
@@ -107,33 +114,25 @@ class ResourceApp:
         return not_found_page()
 
 
-async def _send_settled(
-    journal: Journal, response: ASGIApp, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Send a response whose every part waits until the changes that it may tell of are durable."""
-    started = False
+def _check_names(path: ResourcePath, method: str) -> None:
+    """Whether the path names what it must.
 
-    async def send_settled(message: Message) -> None:
-        nonlocal started
-        # The body of a plain reply was made before its start was sent.
-        if not started or message.get("more_body"):
-            await journal.settled()
-        started = True
-        await send(message)
-
-    try:
-        await response(scope, receive, send_settled)
-    except StorageError as exc:
-        if started:
-            # A stream that cannot go on is cut off; its client cannot take that for its end.
-            return
-        await error_reply(errors.internal_error(str(exc)))(scope, receive, send)
+    Raises:
+        ApiError: 400, it does not.
+    """
+    if path.names_no_namespace and (path.name or method == "DELETE"):
+        raise errors.bad_request("Namespace parameter required.")
+    if path.name in (".", ".."):
+        problem = f"{quote(path.name)}: may not be '{path.name}'"
+        raise errors.bad_request(f"Name parameter invalid: {problem}")
 
 
 def _is_place_of(path: ResourcePath, kind: Kind, method: str) -> bool:
     """Whether a kind has anything at a path."""
-    if path.rest:
+    if path.rest or (path.subresource and not path.name):
         return False
+    if path.names_no_namespace:
+        return kind.resource.namespaced
     if not kind.resource.namespaced:
         return not path.namespace
     if path.namespace:

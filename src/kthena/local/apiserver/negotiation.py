@@ -4,6 +4,7 @@ Only JSON is written. The forms of a reply are the object itself, a `Table`, and
 `PartialObjectMetadata`, asked for by parameters of `Accept` as kubectl does.
 """
 
+import re
 from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
@@ -12,6 +13,11 @@ from kthena.local.apiserver import errors
 from kthena.local.apiserver.mediatypes import JSON
 
 WRITABLE: Final = (JSON,)
+
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PARAMETER: Final = rf'\s*;\s*{_WORD}\s*=\s*(?:{_WORD}|"(?:[^"\\]|\\.)*")'
+_MEDIA_TYPE: Final = re.compile(rf"\s*{_WORD}(?:/{_WORD})?(?:{_PARAMETER})*\s*;?\s*")
+_PARAMETER_NAME: Final = re.compile(rf";\s*({_WORD})\s*=")
 
 
 class Form(Enum):
@@ -38,6 +44,12 @@ def parse_media_type(text: str) -> MediaType:
         name, _, value = part.partition("=")
         parameters[name.strip().lower()] = value.strip().strip('"')
     return MediaType(head.strip().lower(), parameters)
+
+
+def is_media_type(text: str) -> bool:
+    """Whether a text is one media type with parameters that each have a name, once, and a value."""
+    names = [name.lower() for name in _PARAMETER_NAME.findall(text)]
+    return bool(_MEDIA_TYPE.fullmatch(text)) and len(names) == len(set(names))
 
 
 def parse_accept(header: str) -> list[MediaType]:

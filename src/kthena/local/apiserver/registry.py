@@ -218,7 +218,7 @@ class Registry:
         write.warn(admission.drop_repeated_owners(new))
         self._track(kind, strategy, old, new, write)
         if write.guards_uid:
-            _check_uid(kind, new, entry)
+            _check_uid(kind, new, entry, dry_run=write.dry_run)
         self._check_version(kind, strategy, new, entry)
         admission.prepare_update(kind, strategy, new, old)
         admission.keep_times(new, old)
@@ -248,10 +248,9 @@ class Registry:
         if meta.get("uid"):
             cause = _uid_mismatch(kind, key, str(meta["uid"]), "", dry_run=write.dry_run)
             raise errors.conflict(kind.resource, key.name, cause)
-        if write.may_create:
+        if write.may_create or parse_version(str(meta.get("resourceVersion") or "0")):
+            # Nobody asks what it was based on.
             meta.pop("resourceVersion", None)
-        if meta.get("resourceVersion"):
-            raise errors.conflict(kind.resource, key.name)
         # Only a creation that calls itself one loses what says that the object is to go.
         going = {name: meta[name] for name in _DELETION if name in meta}
         return Written(self._create_new(kind, obj, key.namespace, write, going), created=True)
@@ -342,10 +341,10 @@ def parse_version(text: str) -> int:
         raise errors.internal(str(exc)) from exc
 
 
-def _check_uid(kind: Kind, new: Object, entry: Entry) -> None:
+def _check_uid(kind: Kind, new: Object, entry: Entry, *, dry_run: bool) -> None:
     uid = uid_of(new)
     if uid and uid != entry.uid:
-        cause = _uid_mismatch(kind, entry.key, uid, entry.uid)
+        cause = _uid_mismatch(kind, entry.key, uid, entry.uid, dry_run=dry_run)
         raise errors.conflict(kind.resource, entry.key.name, cause)
 
 
@@ -356,7 +355,7 @@ def _unstored(obj: Object) -> Entry:
     return Entry(key, uid_of(obj), revision, encode(obj), labels_of(obj), NO_FIELDS)
 
 
-def _uid_mismatch(kind: Kind, key: Key, wanted: str, found: str, *, dry_run: bool = False) -> str:
+def _uid_mismatch(kind: Kind, key: Key, wanted: str, found: str, *, dry_run: bool) -> str:
     """The cause in etcd's words, which reach the client; a dry run does not come to etcd."""
     prefix = kind.dialect.key_prefix(kind.resource)
     root = "" if dry_run else "/registry"

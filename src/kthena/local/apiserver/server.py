@@ -112,6 +112,7 @@ class ApiServer:
         # Not `serve`: it takes over the signal handlers of the process.
         await server.startup(sockets=[listener])
         self._server, self._socket = server, listener
+        self.core.background.start()
 
     async def stop(self) -> None:
         """End all watches, let requests finish for a short time, and close the socket and the data.

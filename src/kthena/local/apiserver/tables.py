@@ -12,7 +12,7 @@ from kthena.local.apiserver import errors
 from kthena.local.apiserver.kinds import Column, Kind, TablePrinter
 from kthena.local.apiserver.store import Entry
 from kthena.machinery.conditions import parse_time
-from kthena.machinery.fields import format_json
+from kthena.machinery.gotext import format_json
 from kthena.machinery.jsonpath import JsonPath, JsonPathError, compile_jsonpath
 from kthena.machinery.objects import Object, name_of
 

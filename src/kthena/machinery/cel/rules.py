@@ -23,16 +23,8 @@ from kthena.machinery.cel.objects import Shape
 from kthena.machinery.cel.syntax import CelCompileError
 from kthena.machinery.cel.typesystem import Type
 from kthena.machinery.cel.values import NONE, CelCancelledError, CelError, Optional
-from kthena.machinery.fields import (
-    OMITTED,
-    ErrorList,
-    ErrorType,
-    FieldError,
-    Verbatim,
-    child,
-    format_json,
-    item,
-)
+from kthena.machinery.fields import OMITTED, ErrorList, ErrorType, FieldError, Verbatim, child, item
+from kthena.machinery.gotext import format_json
 from kthena.machinery.schema.correlation import Correlated, ListMap
 from kthena.machinery.schema.fieldpath import resolve_field_path
 from kthena.machinery.schema.structural import SchemaError, StructuralSchema

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kthena.machinery.fields import format_float
+from kthena.machinery.gotext import format_float
 
 MIN_INT: Final = -(2**63)
 MAX_INT: Final = 2**63 - 1

@@ -20,6 +20,8 @@ from kthena.machinery.objects import equal_json
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
+_NUMBERS = (int, float)
+
 
 class MismatchError(ValueError):
     """A value that its schema does not allow."""
@@ -154,7 +156,18 @@ def _as(atom: Atom, old: Any, new: Any) -> _Nodes:
 
 
 def _leaf(old: Any, new: Any) -> _Nodes:
-    return _SAME if equal_json(old, new) else _MODIFIED
+    return _SAME if _equal(old, new) else _MODIFIED
+
+
+def _equal(old: Any, new: Any) -> bool:
+    """Equality in which 1 and 1.0 are the same number, and true is none."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(_equal(old[name], new[name]) for name in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(_equal, old, new))
+    if type(old) in _NUMBERS and type(new) in _NUMBERS:
+        return bool(old == new)
+    return equal_json(old, new)
 
 
 def _maps(atom: MapAtom, old: Any, new: Any) -> _Nodes:
@@ -194,7 +207,7 @@ def _entries(atom: ListAtom, before: list[Any], after: list[Any]) -> _Nodes:
         other = after[0] if after else ABSENT
         return _compare(one, other, atom.element)
     if len(before) > 1 and len(after) > 1:
-        return _SAME if equal_json(before, after) else _MODIFIED
+        return _SAME if _equal(before, after) else _MODIFIED
     if len(before) > 1:
         nodes = _compare(ABSENT, after[0], atom.element) if after else _SAME
         return _joined(nodes, _REMOVED)

@@ -66,10 +66,9 @@ class ApplyError(Exception):
 class ApplyConflictError(Exception):
     """A configuration that changes fields of other managers."""
 
-    def __init__(self, conflicts: Sequence[Conflict], managed: Managed) -> None:
+    def __init__(self, conflicts: Sequence[Conflict]) -> None:
         super().__init__(conflicts)
         self.conflicts = conflicts
-        self.managed = managed
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ class Tracker:
             allowed = self._owned_by_client_side_apply(bare) if name == _KUBECTL else None
             conflicts = exc.conflicts if allowed is None else exc.beyond(allowed)
             if conflicts:
-                raise ApplyConflictError(conflicts, managed) from exc
+                raise ApplyConflictError(conflicts) from exc
             new, managed = self._apply(bare, config, managed, name, force=True)
         if name == _KUBECTL:
             _renew_last_applied(new, config)

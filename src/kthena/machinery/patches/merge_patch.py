@@ -10,17 +10,21 @@ from kthena.machinery.objects import Object, copy_json
 
 
 class MergePatchError(ValueError):
-    """A patch that is no JSON object."""
+    """A patch that is no JSON object and no array."""
 
     status = 400
 
 
-def apply_merge_patch(document: Object, patch: Any) -> Object:
+def apply_merge_patch(document: Object, patch: Any) -> Any:
     """The document with the members of the patch merged in; a null takes its member away.
 
+    An array takes the place of the document.
+
     Raises:
-        MergePatchError: the patch is no object.
+        MergePatchError: the patch is neither an object nor an array.
     """
+    if isinstance(patch, list):
+        return _without_nulls(patch)
     if not isinstance(patch, dict):
         raise MergePatchError("Invalid JSON Patch")
     return _merge(document, patch)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+from kthena.machinery.gotext import show_value
 from kthena.machinery.objects import Object, copy_json
 from kthena.machinery.schema.topology import Topology
 
@@ -29,7 +30,19 @@ class StrategicMergeError(ValueError):
         self.status = status
 
 
-def apply_strategic_merge_patch(document: Object, patch: Any, schema: Topology) -> Object:
+class Merged(NamedTuple):
+    """The document after the merge, and what the merge has left of the patch.
+
+    The API server works on the patch itself: directives that were obeyed are gone from it, and so are
+    lists that were put in order and nulls that met nothing. That rest is what it shows of a patch whose
+    result it refuses.
+    """
+
+    document: Object
+    rest: Object
+
+
+def apply_strategic_merge_patch(document: Object, patch: Any, schema: Topology) -> Merged:
     """The document with the patch merged in as the schema says.
 
     Args:
@@ -42,7 +55,8 @@ def apply_strategic_merge_patch(document: Object, patch: Any, schema: Topology) 
     """
     if not isinstance(patch, dict):
         raise StrategicMergeError("invalid JSON document", 400)
-    return _merge_map(copy_json(document), copy_json(patch), schema)
+    rest = copy_json(patch)
+    return Merged(_merge_map(copy_json(document), rest, schema), rest)
 
 
 class _Field(NamedTuple):
@@ -76,7 +90,8 @@ def _merge_field(
     current: Any = original.get(name)
     if name not in original or type(current) is not type(value):
         if not deletes:
-            _put(original, name, _without_nulls(value))
+            _drop_nulls(value)
+            _put(original, name, value)
     elif isinstance(value, dict):
         field = _field(schema, name)
         if field.strategy != "replace":
@@ -195,7 +210,8 @@ def _field(schema: Topology, name: str) -> _Field:
 def _apply_map_directive(patch: Object) -> Object:
     directive = patch[_DIRECTIVE]
     if directive == "replace":
-        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+        del patch[_DIRECTIVE]
+        return patch
     if directive == "delete":
         return {}
     raise _bad_directive(directive, patch)
@@ -260,8 +276,8 @@ def _check_order(patch: list[Any], order: list[Any], merge_key: str) -> None:
             continue
         if not any(_same_entry(entry, wanted, merge_key) for wanted in remaining):
             raise StrategicMergeError(
-                f"The order in patch list:\n{_show(patch)}\n doesn't match "
-                f"{_ORDER_PREFIX} list:\n{_show(order)}\n"
+                f"The order in patch list:\n{show_value(patch)}\n doesn't match "
+                f"{_ORDER_PREFIX} list:\n{show_value(order)}\n"
             )
 
 
@@ -281,13 +297,14 @@ def _field_of(key: str, prefix: str) -> str:
 
 
 def _without_directives(value: Any) -> Any:
-    """A new value as it is stored: objects with a directive leave no trace."""
+    """A new value as it is stored: objects with a directive leave no trace, in the patch either."""
     if isinstance(value, dict):
-        return {
-            key: _without_directives(entry)
-            for key, entry in value.items()
-            if not _is_directive(entry)
-        }
+        for key, entry in list(value.items()):
+            if _is_directive(entry):
+                del value[key]
+            else:
+                value[key] = _without_directives(entry)
+        return value
     if isinstance(value, list):
         return [_without_directives(entry) for entry in value if not _is_directive(entry)]
     return value
@@ -305,12 +322,15 @@ def _put(original: Object, name: str, value: Any) -> None:
         original[name] = _without_directives(value)
 
 
-def _without_nulls(value: Any) -> Any:
+def _drop_nulls(value: Any) -> None:
+    """Take the members that are null out of a new value; elements of lists that are null stay."""
     if isinstance(value, dict):
-        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
+        for key in [key for key, entry in value.items() if entry is None]:
+            del value[key]
+        value = list(value.values())
     if isinstance(value, list):
-        return [_without_nulls(entry) for entry in value]
-    return value
+        for entry in value:
+            _drop_nulls(entry)
 
 
 # --- lists as the schema sees them ----------------------------------------------------------------
@@ -325,7 +345,7 @@ def _element_type(*lists: list[Any]) -> type:
     if first is list:
         raise StrategicMergeError("lists of lists are not supported", 422)
     if any(type(entry) is not first for entry in entries):
-        shown = " ".join(_show(entries) for entries in lists)
+        shown = " ".join(show_value(entries) for entries in lists)
         raise StrategicMergeError(f"list element types are not identical: [{shown}]")
     return first
 
@@ -371,7 +391,7 @@ def _key_value(entry: Any, merge_key: str) -> Any:
     _check_maps([entry])
     if merge_key not in entry:
         raise StrategicMergeError(
-            f"map: {_show(entry)} does not contain declared merge key: {merge_key}"
+            f"map: {show_value(entry)} does not contain declared merge key: {merge_key}"
         )
     return entry[merge_key]
 
@@ -420,17 +440,5 @@ def _bad_directive(directive: Any, entry: Object) -> StrategicMergeError:
     if directive is None:
         shown = _GO_TYPES[type(None)]
     elif not isinstance(directive, str):
-        shown = f"%!s({_GO_TYPES[type(directive)]}={_show(directive)})"
-    return StrategicMergeError(f"unknown patch type: {shown} in map: {_show(entry)}")
-
-
-def _show(value: Any) -> str:
-    """A value as Go's `%v` prints it."""
-    if isinstance(value, dict):
-        members = " ".join(f"{key}:{_show(value[key])}" for key in sorted(value))
-        return f"map[{members}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(_show, value))}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "<nil>" if value is None else str(value)
+        shown = f"%!s({_GO_TYPES[type(directive)]}={show_value(directive)})"
+    return StrategicMergeError(f"unknown patch type: {shown} in map: {show_value(entry)}")

@@ -87,14 +87,17 @@ class CustomResourceSchema:
 
     def default(self, obj: Object) -> Object:
         """A stored object as it is read: pruned and defaulted by this schema."""
-        return self._decode(obj)[0]
+        return self._decode(obj, is_read=False)[0]
 
-    def admit_create(self, obj: Object, found: Sequence[FieldError] = ()) -> Admitted:
+    def admit_create(
+        self, obj: Object, found: Sequence[FieldError] = (), *, is_read: bool = False
+    ) -> Admitted:
         """Admits a new object. With a status subresource, its status is dropped.
 
         `found` are errors of its metadata: they come first, and may keep rules from being checked.
+        What was read already (`is_read`) is neither pruned nor defaulted.
         """
-        new, pruned = self._decode(obj)
+        new, pruned = self._decode(obj, is_read=is_read)
         if self._has_status:
             new.pop("status", None)
         errors = [*found, *validate(new, self.schema)]
@@ -103,12 +106,14 @@ class CustomResourceSchema:
         errors += check_list_types(new, self.schema)
         return self._with_rules(new, None, pruned, errors)
 
-    def admit_update(self, obj: Object, old: Object, found: Sequence[FieldError] = ()) -> Admitted:
+    def admit_update(
+        self, obj: Object, old: Object, found: Sequence[FieldError] = (), *, is_read: bool = False
+    ) -> Admitted:
         """Admits a changed object; `old` is the stored one, as `default` gives it.
 
-        With a status subresource, the status stays that of `old`. `found` is as on creation.
+        With a status subresource, the status stays that of `old`. The rest is as on creation.
         """
-        new, pruned = self._decode(obj)
+        new, pruned = self._decode(obj, is_read=is_read)
         if self._has_status:
             new.pop("status", None)
             if "status" in old:
@@ -121,14 +126,14 @@ class CustomResourceSchema:
         return self._with_rules(new, old, pruned, errors)
 
     def admit_status_update(
-        self, obj: Object, old: Object, found: Sequence[FieldError] = ()
+        self, obj: Object, old: Object, found: Sequence[FieldError] = (), *, is_read: bool = False
     ) -> Admitted:
         """Admits a write to the status subresource: the old object with the status of the new one.
 
         Of the schema only that of the status counts, but all rules run; metadata is that of `old`.
-        `found` is as on creation.
+        The rest is as on creation.
         """
-        decoded, pruned = self._decode(obj)
+        decoded, pruned = self._decode(obj, is_read=is_read)
         new = copy_json(old)
         new.pop("status", None)
         errors: ErrorList = list(found)
@@ -143,7 +148,9 @@ class CustomResourceSchema:
             errors += list_errors
         return self._with_rules(new, old, pruned, errors)
 
-    def _decode(self, obj: Object) -> tuple[Object, list[str]]:
+    def _decode(self, obj: Object, *, is_read: bool) -> tuple[Object, list[str]]:
+        if is_read:
+            return dict(obj), []
         new = copy_json(obj)
         pruned = prune(new, self.schema)
         drop_nulls(new, self.schema)

@@ -6,14 +6,8 @@ place.
 
 from typing import Any
 
-from kthena.machinery.fields import (
-    ErrorList,
-    ErrorType,
-    FieldError,
-    child,
-    format_json,
-    item,
-)
+from kthena.machinery.fields import ErrorList, ErrorType, FieldError, child, item
+from kthena.machinery.gotext import format_json
 from kthena.machinery.schema.structural import StructuralSchema
 
 

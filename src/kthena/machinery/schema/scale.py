@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kthena.machinery.fields import ErrorList, ErrorType, FieldError
+from kthena.machinery.gotext import show_value
 from kthena.machinery.objects import Object
 
 _MAX_INT32 = 2**31 - 1
@@ -84,4 +85,6 @@ def _accessor_error(names: list[str], value: Any, expected: str) -> str:
     elif value is None:
         value = "<nil>"
     where = ".".join(names)
-    return f".{where} accessor error: {value} is of the type {actual}, expected {expected}"
+    return (
+        f".{where} accessor error: {show_value(value)} is of the type {actual}, expected {expected}"
+    )

@@ -9,15 +9,8 @@ value. On update, errors of a node whose value is unchanged are dropped (ratchet
 import math
 from typing import Any
 
-from kthena.machinery.fields import (
-    ErrorList,
-    ErrorType,
-    FieldError,
-    child,
-    format_float,
-    format_json,
-)
-from kthena.machinery.gotext import quote
+from kthena.machinery.fields import ErrorList, ErrorType, FieldError, child
+from kthena.machinery.gotext import format_float, format_json, quote
 from kthena.machinery.regexp import compile_regexp
 from kthena.machinery.schema.correlation import Correlated
 from kthena.machinery.schema.formats import find_format

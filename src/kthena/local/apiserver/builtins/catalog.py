@@ -7,6 +7,7 @@ from kthena.api import kubernetes
 from kthena.local.apiserver.builtins import (
     core,
     events,
+    nodes,
     pods,
     printers,
     services,
@@ -124,7 +125,7 @@ def _core_kinds() -> list[Kind]:
             verbs=_NAMESPACE_VERBS,
             subresources={
                 "finalize": Subresource(("update",), core.NamespaceFinalizeStrategy()),
-                "status": Subresource(strategy=StatusStrategy()),
+                "status": Subresource(strategy=core.NamespaceStatusStrategy()),
             },
             selectable=_fields("status.phase"),
             deletion=DeletionRules(
@@ -132,8 +133,8 @@ def _core_kinds() -> list[Kind]:
             ),
         ),
         Kind(
-            builtin(kubernetes.NODES, core.default_node),
-            core.NodeStrategy(),
+            builtin(kubernetes.NODES, nodes.default_node),
+            nodes.NodeStrategy(),
             printers.NODES,
             Names("node", ("no",)),
             subresources={"status": Subresource(strategy=StatusStrategy())},

@@ -1,4 +1,4 @@
-"""ConfigMaps, Secrets, Namespaces, Nodes and Leases."""
+"""ConfigMaps, Secrets, Namespaces, ServiceAccounts and Leases."""
 
 import base64
 from datetime import datetime
@@ -18,11 +18,15 @@ from kthena.local.apiserver.builtins.fielderrors import (
 from kthena.local.apiserver.deletion import set_policy_finalizers
 from kthena.local.apiserver.kinds import Step
 from kthena.local.apiserver.options import DeleteOptions
-from kthena.local.apiserver.strategies import STATUS_FIELD, PlainStrategy
+from kthena.local.apiserver.strategies import STATUS_FIELD, PlainStrategy, StatusStrategy
 from kthena.machinery.conditions import format_time
 from kthena.machinery.fields import ErrorList, ErrorType, FieldError
-from kthena.machinery.metadata import validate_object_meta
-from kthena.machinery.names import check_config_map_key
+from kthena.machinery.metadata import (
+    FINALIZER_FOREGROUND,
+    FINALIZER_ORPHAN,
+    validate_object_meta,
+)
+from kthena.machinery.names import check_config_map_key, check_qualified_name
 from kthena.machinery.objects import Object, is_terminating, name_of
 
 _MAX_DATA_BYTES: Final = 1024 * 1024
@@ -31,6 +35,7 @@ _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _SERVICE_ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"
 
 NAMESPACE_FINALIZER: Final = "kubernetes"
+_FINALIZERS: Final = (NAMESPACE_FINALIZER, FINALIZER_ORPHAN, FINALIZER_FOREGROUND)
 IMMORTAL_NAMESPACES: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
@@ -164,6 +169,16 @@ class NamespaceStrategy(PlainStrategy):
         if NAMESPACE_FINALIZER not in finalizers:
             obj["spec"]["finalizers"] = [*finalizers, NAMESPACE_FINALIZER]
 
+    def validate_create(self, obj: Object) -> ErrorList:
+        """Finalizers are the API's own, or have a domain."""
+        finalizers = obj["spec"].get("finalizers") or ()
+        return [error for each in finalizers for error in _check_finalizer("spec.finalizers", each)]
+
+    def validate_update(self, new: Object, old: Object) -> ErrorList:
+        """Nothing of it changes but the metadata."""
+        del new, old
+        return []
+
     def prepare_update(self, new: Object, old: Object) -> None:
         """Keep the finalizers of the spec and the status."""
         copy_fields(new["spec"], old["spec"], ("finalizers",))
@@ -178,6 +193,38 @@ class NamespaceFinalizeStrategy(PlainStrategy):
     def prepare_update(self, new: Object, old: Object) -> None:
         """Keep the status."""
         copy_fields(new, old, ("status",))
+
+    def validate_update(self, new: Object, old: Object) -> ErrorList:
+        """The rules of finalizers."""
+        del old
+        found: ErrorList = []
+        for index, each in enumerate(new["spec"].get("finalizers") or ()):
+            found += _check_finalizer(f"spec.finalizers[{index}]", each)
+        return found
+
+
+class NamespaceStatusStrategy(StatusStrategy):
+    """`namespaces/status`: the phase follows from the deletion."""
+
+    def validate_update(self, new: Object, old: Object) -> ErrorList:
+        """A namespace is Terminating when it is, and Active until then."""
+        del old
+        terminating = is_terminating(new)
+        phase = (new.get("status") or {}).get("phase") or ""
+        expected = "Terminating" if terminating else "Active"
+        if phase == expected:
+            return []
+        state = "not empty" if terminating else "empty"
+        detail = f"may only be '{expected}' if `deletionTimestamp` is {state}"
+        return [invalid("status.Phase", phase, detail)]
+
+
+def _check_finalizer(path: str, finalizer: str) -> ErrorList:
+    found = check_text(path, finalizer, check_qualified_name)
+    if "/" not in finalizer and finalizer not in _FINALIZERS:
+        detail = "name is neither a standard finalizer name nor is it fully qualified"
+        found.append(invalid(path, finalizer, detail))
+    return found
 
 
 def plan_namespace_deletion(obj: Object, options: DeleteOptions, now: datetime) -> Step:
@@ -201,23 +248,6 @@ def plan_namespace_deletion(obj: Object, options: DeleteOptions, now: datetime) 
 def namespace_holds(obj: Object) -> bool:
     """Whether the content of a namespace keeps it."""
     return bool(obj["spec"].get("finalizers"))
-
-
-def default_node(obj: Object) -> None:
-    """What can be allocated is all there is, unless the node says otherwise."""
-    status = obj["status"]
-    if status.get("capacity"):
-        status.setdefault("allocatable", dict(status["capacity"]))
-
-
-class NodeStrategy(PlainStrategy):
-    """Writes of Nodes. A new one may bring its status, as kubelets do."""
-
-    reset_fields = STATUS_FIELD
-
-    def prepare_update(self, new: Object, old: Object) -> None:
-        """Keep the status."""
-        copy_fields(new, old, ("status",))
 
 
 class ServiceAccountStrategy(PlainStrategy):

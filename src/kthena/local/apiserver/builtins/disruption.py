@@ -11,7 +11,8 @@ from kthena.local.apiserver.builtins.fielderrors import (
 )
 from kthena.local.apiserver.builtins.workloads import check_label_selector
 from kthena.local.apiserver.strategies import SpecStrategy, StatusStrategy
-from kthena.machinery.fields import OMITTED, ErrorList, ErrorType, FieldError, format_json
+from kthena.machinery.fields import OMITTED, ErrorList, ErrorType, FieldError
+from kthena.machinery.gotext import format_json
 from kthena.machinery.objects import Object
 
 _PERCENT: Final = re.compile(r"[0-9]+%")

@@ -15,7 +15,8 @@ from kthena.local.apiserver.builtins.fielderrors import (
 )
 from kthena.local.apiserver.kinds import Conversion
 from kthena.local.apiserver.strategies import PlainStrategy
-from kthena.machinery.fields import OMITTED, ErrorList, ErrorType, FieldError, format_json
+from kthena.machinery.fields import OMITTED, ErrorList, ErrorType, FieldError
+from kthena.machinery.gotext import format_json
 from kthena.machinery.metadata import (
     validate_any_object_meta_update,
     validate_metadata_change,

@@ -1,10 +1,10 @@
 """NetworkPolicies. They are stored; nothing filters traffic by them."""
 
 from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface, ip_network
 from typing import Any, Final
 
 from kthena.local.apiserver.admission import bump_generation
+from kthena.local.apiserver.builtins.cidrs import NO_RANGE, cidr_warnings, parse_cidr
 from kthena.local.apiserver.builtins.fielderrors import (
     check_port_number,
     check_text,
@@ -16,15 +16,12 @@ from kthena.local.apiserver.builtins.fielderrors import (
 from kthena.local.apiserver.builtins.workloads import check_label_selector
 from kthena.local.apiserver.strategies import PlainStrategy
 from kthena.machinery.fields import ErrorList
-from kthena.machinery.gotext import quote
 from kthena.machinery.names import check_port_name
 from kthena.machinery.objects import Object
 
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 _TYPES: Final = ("Ingress", "Egress")
 _DIRECTIONS: Final = (("ingress", "from"), ("egress", "to"))
-_MAPPED_BITS: Final = 96
-_NO_RANGE: Final = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
 def default(obj: Object) -> None:
@@ -65,7 +62,7 @@ class NetworkPolicyStrategy(PlainStrategy):
     def warnings(self, new: Object, old: Object | None) -> Sequence[str]:
         """Ranges in an unusual form."""
         del old
-        return [text for path, value in _ranges(new["spec"]) for text in _warnings(path, value)]
+        return [text for path, value in _ranges(new["spec"]) for text in cidr_warnings(path, value)]
 
 
 def _ranges(spec: Object) -> list[tuple[str, str]]:
@@ -149,72 +146,19 @@ def _check_block(block: Object, path: str, known: Sequence[str]) -> ErrorList:
     text = block["cidr"]
     if not text:
         return [required(f"{path}.cidr")]
-    whole = _parse(text)
+    whole = parse_cidr(text)
     if whole is None:
-        return [] if text in known else [invalid(f"{path}.cidr", text, _NO_RANGE)]
+        return [] if text in known else [invalid(f"{path}.cidr", text, NO_RANGE)]
     errors: ErrorList = []
     for index, inner in enumerate(block.get("except") or ()):
-        part = _parse(inner)
+        part = parse_cidr(inner)
         below = f"{path}.except[{index}]"
         if part is None:
-            errors += [] if inner in known else [invalid(below, inner, _NO_RANGE)]
+            errors += [] if inner in known else [invalid(below, inner, NO_RANGE)]
         elif not _is_inside(part, whole):
             errors.append(invalid(below, inner, "must be a strict subset of `cidr`"))
     return errors
 
 
-def _parse(text: str) -> IPv4Network | IPv6Network | None:
-    """The range that a text names; Go takes leading zeros, which Python does not."""
-    address, slash, length = text.partition("/")
-    if not slash or not (length.isascii() and length.isdigit()) or "%" in address:
-        return None
-    try:
-        return ip_network(f"{_without_zeros(address)}/{int(length)}", strict=False)
-    except ValueError:
-        return None
-
-
-def _without_zeros(address: str) -> str:
-    if ":" in address:
-        return address
-    return ".".join(part.lstrip("0") or part[:1] for part in address.split("."))
-
-
 def _is_inside(part: Any, whole: Any) -> bool:
     return part.version == whole.version and part != whole and bool(part.subnet_of(whole))
-
-
-def _warnings(path: str, text: str) -> list[str]:
-    """What the API says of ranges that it will not take for ever."""
-    network = _parse(text)
-    if network is None:
-        return []
-    found = []
-    address, _, length = text.partition("/")
-    plain = _without_zeros(address)
-    if ip_interface(f"{plain}/{int(length)}").ip != network.network_address:
-        single = f"{ip_address(plain)}/{network.max_prefixlen}"
-        found.append(
-            f"{path}: CIDR value {quote(text)} is ambiguous in this context (should be "
-            f"{quote(str(network))} or {quote(single)}?)"
-        )
-    mapped = _unmapped(network)
-    if plain != address or (length != "0" and length.startswith("0")) or mapped is not network:
-        found.append(
-            f"{path}: non-standard CIDR value {quote(text)} will be considered invalid in a future "
-            f"Kubernetes release: use {quote(str(mapped))}"
-        )
-    if not found and network.version == 6 and str(network) != text:
-        found.append(
-            f"{path}: IPv6 CIDR value {quote(text)} should be in RFC 5952 canonical format "
-            f"({quote(str(network))})"
-        )
-    return found
-
-
-def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
-    """The range of IPv4 addresses that one of IPv6 addresses stands for, or the range itself."""
-    mapped = getattr(network.network_address, "ipv4_mapped", None)
-    if mapped is None or network.prefixlen < _MAPPED_BITS:
-        return network
-    return IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))

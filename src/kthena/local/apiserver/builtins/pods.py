@@ -209,9 +209,9 @@ def _check_changes(new: Object, old: Object) -> ErrorList:
         if len(new.get(name) or ()) != len(old.get(name) or ()):
             return [forbidden(f"spec.{name}", "pod updates may not add or remove containers")]
     errors = _check_deadline(new, old)
-    if errors:
+    if errors and new.get("activeDeadlineSeconds") is not None:
         return errors
-    errors = _keep_tolerations(new, old) + _keep_gates(new, old)
+    errors += _keep_tolerations(new, old) + _keep_gates(new, old)
     if new == old:
         return errors
     munged = copy_json(new)

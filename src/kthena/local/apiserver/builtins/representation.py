@@ -27,9 +27,9 @@ class BuiltinCodec:
         self._decoder = decoder_for(struct, kind)
         self._default = default
 
-    def decode(self, value: Any) -> Decoded:
+    def decode(self, value: Any, *, converts: bool = False) -> Decoded:
         """The object in its normal form, with defaults, and what was dropped from it."""
-        decoded = self._decoder.decode(value)
+        decoded = self._decoder.decode(value, converts=converts)
         if self._default is not None:
             self._default(decoded.obj)
         return decoded

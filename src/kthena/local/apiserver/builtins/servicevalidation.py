@@ -17,7 +17,8 @@ from kthena.local.apiserver.builtins.fielderrors import (
     required,
     unsupported,
 )
-from kthena.machinery.fields import ErrorList
+from kthena.machinery.fields import OMITTED, ErrorList, ErrorType, FieldError
+from kthena.machinery.gotext import format_json
 from kthena.machinery.names import (
     check_dns1123_label,
     check_dns1123_subdomain,
@@ -30,6 +31,8 @@ from kthena.machinery.objects import Object
 _TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _POLICIES: Final = ("Cluster", "Local")
+_DISTRIBUTIONS: Final = ("PreferClose", "PreferSameZone", "PreferSameNode")
+_MAX_AFFINITY_S: Final = 86400
 
 
 def validate_service(spec: Object) -> ErrorList:
@@ -53,12 +56,24 @@ def validate_service(spec: Object) -> ErrorList:
     for key, value in (spec.get("selector") or {}).items():
         errors += check_text("spec.selector", key, check_qualified_name)
         errors += check_text("spec.selector", value, check_label_value)
-    errors += check_choice("spec.sessionAffinity", spec["sessionAffinity"], ("ClientIP", "None"))
+    errors += _validate_affinity(spec)
     if kind not in _TYPES:
         errors.append(unsupported("spec.type", kind, _TYPES))
     errors += _validate_node_ports(kind, ports)
     errors += _validate_repeated_ports(ports)
     return errors + _validate_traffic(spec) + _validate_cluster_ip(spec)
+
+
+def _validate_affinity(spec: Object) -> ErrorList:
+    affinity = spec["sessionAffinity"]
+    errors = check_choice("spec.sessionAffinity", affinity, ("ClientIP", "None"))
+    if affinity == "ClientIP":
+        timeout_s = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"]
+        if not 0 < timeout_s <= _MAX_AFFINITY_S:
+            path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+            detail = f"must be greater than 0 and less than {_MAX_AFFINITY_S}"
+            errors.append(invalid(path, timeout_s, detail))
+    return errors
 
 
 def _validate_external_name(spec: Object) -> ErrorList:
@@ -126,6 +141,9 @@ def _validate_traffic(spec: Object) -> ErrorList:
     internal = spec.get("internalTrafficPolicy")
     if internal is not None and internal not in _POLICIES:
         errors.append(unsupported("spec.internalTrafficPolicy", internal, _POLICIES))
+    distribution = spec.get("trafficDistribution")
+    if distribution is not None and distribution not in _DISTRIBUTIONS:
+        errors.append(unsupported("spec.trafficDistribution", distribution, _DISTRIBUTIONS))
     return errors
 
 
@@ -142,8 +160,12 @@ def _validate_repeated_ports(ports: list[Object]) -> ErrorList:
     for index, port in enumerate(ports):
         key = (port["port"], port.get("protocol") or "")
         if key in seen:
-            value = {"port": key[0], "protocol": key[1], "targetPort": 0}
-            errors.append(duplicate(f"spec.ports[{index}]", value))
+            # The struct of the API, of which only the key is set.
+            shown = (
+                f'{{"Name":"","Protocol":{format_json(key[1])},"AppProtocol":null,"Port":{key[0]},'
+                '"TargetPort":0,"NodePort":0}'
+            )
+            errors.append(FieldError(f"spec.ports[{index}]", ErrorType.DUPLICATE, OMITTED, shown))
         seen.add(key)
     return errors
 

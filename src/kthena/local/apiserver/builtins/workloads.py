@@ -18,7 +18,8 @@ from kthena.local.apiserver.builtins.podspec import default_pod_spec
 from kthena.local.apiserver.builtins.podvalidation import validate_pod_spec
 from kthena.local.apiserver.builtins.podwarnings import warn_of_template
 from kthena.local.apiserver.strategies import PlainStrategy, SpecStrategy, StatusStrategy
-from kthena.machinery.fields import OMITTED, ErrorList, ErrorType, FieldError, format_json
+from kthena.machinery.fields import OMITTED, ErrorList, ErrorType, FieldError
+from kthena.machinery.gotext import format_json
 from kthena.machinery.names import check_label_value, check_qualified_name
 from kthena.machinery.objects import Object, name_of
 from kthena.machinery.selectors import SelectorError, label_selector_from_object

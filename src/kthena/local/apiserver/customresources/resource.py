@@ -8,12 +8,13 @@ from typing import Any
 
 from kthena.local.apiserver.admission import bump_generation, copy_fields
 from kthena.local.apiserver.codec import Decoded
+from kthena.local.apiserver.errors import wrong_type
 from kthena.local.apiserver.gotypes import decoder_for
 from kthena.local.apiserver.strategies import SPEC_FIELD, STATUS_FIELD, PlainStrategy
 from kthena.machinery.fields import ErrorList
 from kthena.machinery.managedfields.fieldsets import EMPTY
 from kthena.machinery.metadata import validate_object_meta, validate_object_meta_update
-from kthena.machinery.objects import Object, copy_json, equal_json
+from kthena.machinery.objects import Object, copy_json, equal_json, name_of
 from kthena.machinery.resources import Resource
 from kthena.machinery.schema.custom import CustomResourceSchema
 from kthena.machinery.schema.defaulting import apply_defaults, drop_nulls
@@ -29,12 +30,18 @@ class CustomResourceCodec:
     def __init__(self, schema: CustomResourceSchema) -> None:
         self._schema = schema.schema
 
-    def decode(self, value: Any) -> Decoded:
-        """The object, pruned and defaulted, with its metadata in normal form."""
+    def decode(self, value: Any, *, converts: bool = False) -> Decoded:
+        """The object, pruned and defaulted, with its metadata in normal form.
+
+        With `converts` it is the result of an apply: nothing is dropped from it, no null either.
+        """
         metadata = decoder_for("meta.v1.ObjectMeta", "ObjectMeta").decode(value.get("metadata"))
         obj = {name: entry for name, entry in value.items() if name not in _NOT_STORED}
         problems = [text.replace('"', '"metadata.', 1) for text in metadata.problems]
-        problems += [f'unknown field "{path}"' for path in self._normalize(obj)]
+        if converts:
+            apply_defaults(obj, self._schema)
+        else:
+            problems += [f'unknown field "{path}"' for path in self._normalize(obj)]
         obj["metadata"] = metadata.obj
         return Decoded(obj, problems)
 
@@ -77,9 +84,14 @@ class CustomResourceStrategy(PlainStrategy):
         obj["metadata"]["generation"] = 1
 
     def validate_create(self, obj: Object) -> ErrorList:
-        """What the metadata, the schema and its rules have against it."""
+        """What the metadata, the schema and its rules have against it.
+
+        Raises:
+            ApiError: 422, it calls itself something else.
+        """
+        self._check_names(obj)
         found = validate_object_meta(obj, self._resource)
-        return self._schema.admit_create(self._full(obj), found).errors
+        return self._schema.admit_create(self._full(obj), found, is_read=True).errors
 
     def prepare_update(self, new: Object, old: Object) -> None:
         """Keep the status where it is a subresource; count any other change outside metadata."""
@@ -90,10 +102,20 @@ class CustomResourceStrategy(PlainStrategy):
             bump_generation(new)
 
     def validate_update(self, new: Object, old: Object) -> ErrorList:
-        """What the schema and its rules say; what was wrong before and is unchanged may stay."""
+        """What the schema and its rules say; what was wrong before and is unchanged may stay.
+
+        Raises:
+            ApiError: 422, it calls itself something else.
+        """
+        self._check_names(new)
         full = self._full(new)
         found = validate_object_meta_update(full, old)
-        return self._schema.admit_update(full, self._full(old), found).errors
+        return self._schema.admit_update(full, self._full(old), found, is_read=True).errors
+
+    def _check_names(self, obj: Object) -> None:
+        """Whether it calls itself what it is: only an object that does not has names of its own."""
+        if "kind" in obj:
+            raise wrong_type(self._resource, obj, name_of(obj))
 
     def _full(self, obj: Object) -> Object:
         return {**obj, **self._names}
@@ -120,7 +142,7 @@ class CustomResourceStatusStrategy(CustomResourceStrategy):
         """What the schema of the status, and all rules say."""
         full = self._full(new)
         found = validate_object_meta_update(full, old)
-        return self._schema.admit_status_update(full, self._full(old), found).errors
+        return self._schema.admit_status_update(full, self._full(old), found, is_read=True).errors
 
 
 def _without_metadata(obj: Object) -> Object:

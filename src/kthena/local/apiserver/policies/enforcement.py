@@ -14,7 +14,7 @@ from kthena.local.apiserver.catalog import Catalog
 from kthena.local.apiserver.kinds import Kind
 from kthena.local.apiserver.policies.compilation import Policy, compile_policy
 from kthena.local.apiserver.policies.evaluation import Denial, evaluate
-from kthena.local.apiserver.policies.matching import Attributes, Match, match
+from kthena.local.apiserver.policies.matching import Attributes, Match, is_exempt, match
 from kthena.local.apiserver.store import Change, Key, Store
 from kthena.machinery.cel.library import authorization
 from kthena.machinery.objects import Object, labels_of, name_of
@@ -99,6 +99,8 @@ class Enforcer:
         Raises:
             ApiError: 422 or what a policy gives as the reason, it is denied.
         """
+        if is_exempt(attributes):
+            return
         outcome = _Outcome([], [])
         namespace = self._namespace(attributes)
         labels = self._namespace_labels(attributes, namespace)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kthena.machinery.objects import Object, labels_of
 from kthena.machinery.resources import Resource
@@ -41,11 +41,30 @@ class Attributes:
     """Gives an object the form of an equivalent resource."""
 
 
+_EXEMPT_GROUP: Final = "admissionregistration.k8s.io"
+_EXEMPT_KINDS: Final = frozenset(
+    {
+        "ValidatingWebhookConfiguration",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+    }
+)
+
+
 class Match(NamedTuple):
     """As which resource a request is looked at: the one that was asked for, or an equivalent."""
 
     resource: Resource
     kind: tuple[str, str, str]
+
+
+def is_exempt(attributes: Attributes) -> bool:
+    """Whether no policy is ever asked: what configures admission could otherwise lock itself in."""
+    group, _, kind = attributes.kind
+    return group == _EXEMPT_GROUP and kind in _EXEMPT_KINDS
 
 
 def match(

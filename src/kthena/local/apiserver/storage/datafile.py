@@ -1,21 +1,32 @@
 """The file that keeps objects over restarts: SQLite in WAL mode, one row for each object.
 
 A write is one transaction, synced to the disk when it returns; a crash of the process or of the
-machine leaves the file as the last transaction made it. A file that this release cannot read is left
-as it is, and so is one that another process uses.
+machine leaves the file as the last transaction made it. Every row has a checksum, so that an object
+which the disk has changed is noticed. A file that this release cannot read is left as it is, and so
+is one that another process uses; one of an earlier format is brought to the present one first.
 """
 
 import contextlib
 import fcntl
 import os
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The version of the tables; a file of a later one is refused."""
+
+MIGRATIONS: Final[Mapping[int, str]] = {
+    1: """
+        ALTER TABLE objects ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+        UPDATE objects SET data = CAST(data AS BLOB) WHERE bucket = '';
+        UPDATE objects SET checksum = checksum_of(bucket, path, data);
+    """,
+}
+"""What brings a file from a format to the next one; every format before `FORMAT` has its step."""
 
 APPLICATION_ID: Final = int.from_bytes(b"kthn")
 """Marks a SQLite file as one of these."""
@@ -30,6 +41,8 @@ _APPLICATION_AT: Final = slice(68, 72)
 
 _OTHER_DIRECTORY: Final = "choose another directory"
 
+_CHANGED: Final = "it is not what was written, by its checksum"
+
 _ROWS_AT_ONCE: Final = 128
 """Rows of one statement: few statements, since each gives up and takes the interpreter's lock."""
 
@@ -39,14 +52,15 @@ _SCHEMA: Final = """
         bucket TEXT NOT NULL,
         path TEXT NOT NULL,
         data BLOB NOT NULL,
+        checksum INTEGER NOT NULL DEFAULT 0,
         UNIQUE (bucket, path)
     );
-    INSERT INTO objects (bucket, path, data) VALUES ('', '', '1');
+    INSERT INTO objects (bucket, path, data, checksum)
+    VALUES ('', '', X'31', checksum_of('', '', X'31'));
 """
 """The row of no bucket holds the revision: so a write is mostly one statement."""
 
-
-_REVISION: Final = "SELECT CAST(data AS TEXT) FROM objects WHERE bucket = '' AND path = ''"
+_REVISION: Final = "SELECT data, checksum FROM objects WHERE bucket = '' AND path = ''"
 
 _Row = TypeVar("_Row")
 _Statement: TypeAlias = tuple[str, Sequence[object]]
@@ -101,6 +115,7 @@ class DataFile:
                 else:
                     _make(path)
                 connection = stack.enter_context(contextlib.closing(_connect(path)))
+                _migrate(path, connection)
                 _check_content(path, connection)
                 stack.pop_all()
                 return cls(path, connection, lock)
@@ -113,7 +128,7 @@ class DataFile:
     @property
     def revision(self) -> int:
         """The revision of the last write; 1 before the first."""
-        ((revision,),) = self._connection.execute(_REVISION)
+        ((revision, _),) = self._connection.execute(_REVISION)
         return int(revision)
 
     def objects(self) -> Iterator[tuple[Place, bytes]]:
@@ -122,9 +137,14 @@ class DataFile:
         Raises:
             StorageError: the file is damaged.
         """
-        query = "SELECT bucket, path, data FROM objects WHERE bucket <> '' ORDER BY bucket, path"
+        query = (
+            "SELECT bucket, path, data, checksum FROM objects "
+            "WHERE bucket <> '' ORDER BY bucket, path"
+        )
         try:
-            for bucket, path, data in self._connection.execute(query):
+            for bucket, path, data, checksum in self._connection.execute(query):
+                if checksum != _checksum_of(bucket, path, data):
+                    raise damaged(self.path, f"{bucket} {path}: {_CHANGED}")
                 yield Place(bucket, path), data
         except sqlite3.Error as exc:
             raise damaged(self.path, str(exc)) from exc
@@ -135,8 +155,8 @@ class DataFile:
         Raises:
             StorageError: nothing has been written.
         """
-        kept = [(*place, data) for place, data in changes.items() if data is not None]
-        kept.append((*_REVISION_PLACE, b"%d" % revision))
+        kept = [_row(place, data) for place, data in changes.items() if data is not None]
+        kept.append(_row(_REVISION_PLACE, b"%d" % revision))
         removed = [place for place, data in changes.items() if data is None]
         statements = [_replacing(rows) for rows in _portions(kept)]
         statements += [_removing(places) for places in _portions(removed)]
@@ -161,11 +181,22 @@ class DataFile:
             self._lock = -1
 
 
-def _replacing(rows: Sequence[tuple[str, str, bytes]]) -> _Statement:
-    values = ",".join(["(?,?,?)"] * len(rows))
+def _row(place: Place, data: bytes) -> tuple[str, str, bytes, int]:
+    return (*place, data, _checksum_of(*place, data))
+
+
+def _checksum_of(bucket: str, path: str, data: bytes) -> int:
+    """The checksum of a row; that of no row where the file gives another type, being damaged."""
+    if not isinstance(data, bytes):
+        return -1
+    return zlib.crc32(data, zlib.crc32(f"{bucket}\0{path}\0".encode()))
+
+
+def _replacing(rows: Sequence[tuple[str, str, bytes, int]]) -> _Statement:
+    values = ",".join(["(?,?,?,?)"] * len(rows))
     text = (
-        f"INSERT INTO objects (bucket, path, data) VALUES {values} "  # noqa: S608
-        "ON CONFLICT (bucket, path) DO UPDATE SET data = excluded.data"
+        f"INSERT INTO objects (bucket, path, data, checksum) VALUES {values} "  # noqa: S608
+        "ON CONFLICT (bucket, path) DO UPDATE SET data = excluded.data, checksum = excluded.checksum"
     )
     return text, _flat(rows)
 
@@ -224,8 +255,11 @@ def _check_header(path: Path) -> None:
         raise _foreign(path, "it is no SQLite database")
     if int.from_bytes(header[_APPLICATION_AT]) != APPLICATION_ID:
         raise _foreign(path, "it is the database of another program")
-    version = int.from_bytes(header[_FORMAT_AT])
-    if version != FORMAT:
+    _check_format(path, int.from_bytes(header[_FORMAT_AT]))
+
+
+def _check_format(path: Path, version: int) -> None:
+    if version != FORMAT and version not in MIGRATIONS:
         raise StorageError(
             f"{path} has format {version}, and this release of kthena reads format {FORMAT}",
             f"use the release that has written it, or {_OTHER_DIRECTORY}",
@@ -245,6 +279,7 @@ def _make(path: Path) -> None:
     # Secrets are in it.
     os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with contextlib.closing(sqlite3.connect(new)) as connection:
+        _add_functions(connection)
         connection.executescript(_SCHEMA)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
@@ -273,13 +308,39 @@ def _connect(path: Path) -> sqlite3.Connection:
     # FULL also syncs the log of a commit, so that a loss of power loses none.
     for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL"):
         connection.execute(f"PRAGMA {pragma}")
+    _add_functions(connection)
     return connection
 
 
+def _add_functions(connection: sqlite3.Connection) -> None:
+    connection.create_function("checksum_of", 3, _checksum_of, deterministic=True)
+
+
+def _migrate(path: Path, connection: sqlite3.Connection) -> None:
+    """Bring the file to the present format; each step is a transaction of its own.
+
+    The header may be behind: what was written last is in the log beside the file.
+    """
+    while (version := _version_of(connection)) != FORMAT:
+        _check_format(path, version)
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {MIGRATIONS[version]}; PRAGMA user_version = {version + 1}; COMMIT;"
+        )
+
+
+def _version_of(connection: sqlite3.Connection) -> int:
+    ((version,),) = connection.execute("PRAGMA user_version")
+    return int(version)
+
+
 def _check_content(path: Path, connection: sqlite3.Connection) -> None:
-    for (said,) in connection.execute("PRAGMA quick_check(1)"):
+    # The full check also compares the index, by which rows are replaced, with the rows.
+    for (said,) in connection.execute("PRAGMA integrity_check(1)"):
         if said != "ok":
             raise damaged(path, str(said))
-    revision = connection.execute(_REVISION).fetchone()
-    if revision is None or not revision[0].isdigit():
+    row = connection.execute(_REVISION).fetchone()
+    if row is None:
         raise damaged(path, "it does not say at which revision it is")
+    data, checksum = row
+    if checksum != _checksum_of(*_REVISION_PLACE, data):
+        raise damaged(path, f"its revision: {_CHANGED}")

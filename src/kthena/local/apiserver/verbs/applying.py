@@ -102,12 +102,13 @@ class Applying:
 
     def _decode(self, new: Object, tracker: Tracker, expected: Representation) -> Object:
         try:
-            return expected.codec.decode({**new, "metadata": dict(new.get("metadata") or {})}).obj
+            metadata = dict(new.get("metadata") or {})
+            return expected.codec.decode({**new, "metadata": metadata}, converts=True).obj
         except DecodeError as exc:
             _fail(
                 f"failed to convert new object ({describe(self.config, tracker.resource)}) to "
                 "proper version: unable to convert unstructured object to "
-                f"{kind_text(tracker.resource)}: {exc.converted}"
+                f"{kind_text(tracker.resource)}: {exc}"
             )
 
     def _report_repeated(self) -> None:
@@ -179,8 +180,7 @@ def _fail(text: str) -> NoReturn:
 
 def _conflict(exc: ApplyConflictError) -> errors.ApiError:
     shown = [
-        (_manager_text(conflict.manager, exc), path_text(conflict.path))
-        for conflict in exc.conflicts
+        (_manager_text(conflict.manager), path_text(conflict.path)) for conflict in exc.conflicts
     ]
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
@@ -198,8 +198,7 @@ def _conflict(exc: ApplyConflictError) -> errors.ApiError:
     return errors.ApiError(409, "Conflict", text, {"causes": causes})
 
 
-def _manager_text(manager: Manager, exc: ApplyConflictError) -> str:
-    del exc
+def _manager_text(manager: Manager) -> str:
     text = f'"{manager.name}"'
     if manager.subresource:
         text += f' with subresource "{manager.subresource}"'

@@ -6,31 +6,27 @@ body and written like an update. Server-side apply, which is a patch too, is in 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from kthena.local.apiserver import errors, gojson
-from kthena.local.apiserver.codec import DecodeError
 from kthena.local.apiserver.content import content_type, read_body
-from kthena.local.apiserver.decoding import keep_reset, parse_json, type_meta_problem
-from kthena.local.apiserver.kinds import Representation
-from kthena.local.apiserver.mediatypes import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from kthena.local.apiserver.decoding import parse_json
+from kthena.local.apiserver.mediatypes import APPLY_PATCH, JSON_PATCH, STRATEGIC_PATCH
 from kthena.local.apiserver.options import WriteOptions, parse_write_options
 from kthena.local.apiserver.registry import Write
 from kthena.local.apiserver.verbs.admitting import reviewer
 from kthena.local.apiserver.verbs.applying import apply
 from kthena.local.apiserver.verbs.call import ResourceCall
-from kthena.local.apiserver.verbs.patchshape import read_shape
+from kthena.local.apiserver.verbs.patchresult import Patched, Reader
+from kthena.local.apiserver.verbs.patchshape import read_shape, unreadable
 from kthena.local.apiserver.verbs.writing import (
     check_name,
     check_namespace,
     written_reply,
 )
-from kthena.machinery.fields import ErrorType, FieldError
-from kthena.machinery.gotext import show_value
-from kthena.machinery.objects import Object, copy_json, name_of
+from kthena.machinery.objects import Object
 from kthena.machinery.patches.json_patch import JsonPatchError, apply_json_patch
 from kthena.machinery.patches.merge_patch import MergePatchError, apply_merge_patch
 from kthena.machinery.patches.strategic import (
@@ -51,8 +47,8 @@ async def patch(call: ResourceCall) -> Response:
     def transform(old: Object | None) -> Object:
         if old is None:
             raise errors.not_found(call.kind.resource, call.path.name)
-        patched = patching.apply(call.kind.named(old), call.kind.schema)
-        obj = patching.decode(patched, call.kind.representation, call.warnings)
+        reader = Reader(call.kind.representation, call.core.catalog, call.warnings)
+        obj = patching.apply(call.kind.named(old), reader)
         check_namespace(call, obj)
         check_name(call.path.name, obj)
         return obj
@@ -72,6 +68,7 @@ class Patching:
     """A patch that was read: its type, its value, and what is odd about its fields.
 
     `unreadable` is why it is no patch, which clients learn only where there is something to patch.
+    `spells` is whether numbers in it know how they were written.
     """
 
     media: str
@@ -79,19 +76,21 @@ class Patching:
     oddities: Sequence[str]
     options: WriteOptions
     unreadable: errors.ApiError | None = None
+    spells: bool = False
 
-    def apply(self, document: Object, schema: Topology) -> Object:
-        """The document after the patch.
+    def apply(self, document: Object, reader: Reader) -> Object:
+        """The object that the document is after the patch; warnings are added to the reader's.
 
         Raises:
-            ApiError: it does not apply.
+            ApiError: the patch does not apply; 422, its result is no object of its kind, or has
+                unknown fields and may not.
         """
         if self.unreadable is not None:
             raise self.unreadable
         try:
-            patched = self._apply(document, schema)
+            patched = self._patched(document, reader.expected.schema)
             # A patch that copies can nest deeper than any body may.
-            gojson.check_depth(patched)
+            gojson.check_depth(patched.value)
         except gojson.JSONError as exc:
             raise errors.bad_request(f"the patched object: {exc}") from exc
         except JsonPatchError as exc:
@@ -103,74 +102,20 @@ class Patching:
             raise errors.bad_request(str(exc)) from exc
         except StrategicMergeError as exc:
             raise _strategic_error(exc) from exc
-        return patched
-
-    def _apply(self, document: Object, schema: Topology) -> Object:
-        if self.media == JSON_PATCH:
-            return _as_object(apply_json_patch(document, self.value))
-        if self.media == MERGE_PATCH:
-            return apply_merge_patch(document, self.value)
-        return apply_strategic_merge_patch(document, self.value, schema)
-
-    def decode(self, patched: Object, expected: Representation, warnings: list[str]) -> Object:
-        """The patched object, decoded; warnings are added.
-
-        Raises:
-            ApiError: 422, it is no object of its kind, or has unknown fields and may not.
-        """
-        self._check_type(patched, expected)
-        try:
-            # Whoever is refused is shown the object as it was before fields were dropped from it.
-            strict = self.options.field_validation == "Strict"
-            decoded = expected.codec.decode(copy_json(patched) if strict else patched)
-        except DecodeError as exc:
-            text = exc.converted if self.media == STRATEGIC_PATCH else str(exc)
-            self._refuse(patched, text)
         prefix = "json patch " if self.media == JSON_PATCH else ""
-        problems = [f"{prefix}{oddity}" for oddity in self.oddities]
-        problems += decoded.problems
-        if problems and self.options.field_validation == "Strict":
-            self._refuse(patched, f"strict decoding error: {', '.join(problems)}")
-        if self.options.field_validation == "Warn":
-            warnings += problems
-        keep_reset(patched, decoded.obj)
-        return decoded.obj
+        oddities = [f"{prefix}{oddity}" for oddity in self.oddities]
+        return reader.read(patched, oddities, self.options.field_validation)
 
-    def _check_type(self, patched: Object, expected: Representation) -> None:
-        resource = expected.resource
-        kind, version = patched.get("kind"), patched.get("apiVersion")
-        if (kind, version) == (resource.kind, resource.api_version):
-            return
+    def _patched(self, document: Object, schema: Topology) -> Patched:
         if self.media == STRATEGIC_PATCH:
-            # It is decoded without looking at what it calls itself.
-            for given in (kind, version):
-                if not isinstance(given, str | None):
-                    self._refuse(patched, f"cannot convert {_converted_name(given)} to string")
-            return
-        problem = type_meta_problem(patched)
-        if problem:
-            self._refuse(patched, problem)
-        if not expected.dialect.generic_errors:
-            meta = patched.get("metadata")
-            name = name_of(patched) if isinstance(meta, dict) else ""
-            raise errors.wrong_type(resource, patched, name)
-        cause = (
-            f'no kind "{kind}" is registered for version "{version}" in scheme '
-            '"pkg/runtime/scheme.go:111"'
-        )
-        if (kind, version) == ("List", "v1"):
-            group = resource.group.partition(".")[0] or "core"
-            cause = f"converting (v1.List) to ({group}.{resource.kind}): unknown conversion"
-        self._refuse(patched, cause)
-
-    def _refuse(self, patched: Object, cause: str) -> NoReturn:
-        shown = (
-            show_value(self.value)
-            if self.media == STRATEGIC_PATCH
-            else msgspec.json.encode(patched, order="deterministic").decode()
-        )
-        error = FieldError("patch", ErrorType.INVALID, shown, cause)
-        raise errors.invalid("", "", "", [error])
+            merged = apply_strategic_merge_patch(document, gojson.unspelled(self.value), schema)
+            return Patched(merged.document, rest=merged.rest)
+        if self.media == JSON_PATCH:
+            value = apply_json_patch(document, self.value)
+            if value is None:
+                raise errors.unprocessable_patch()
+            return Patched(value, spells=self.spells)
+        return Patched(apply_merge_patch(document, self.value), spells=self.spells, sorts=True)
 
 
 async def read_patch(call: ResourceCall) -> Patching:
@@ -186,14 +131,16 @@ async def read_patch(call: ResourceCall) -> Patching:
     try:
         parsed = parse_json(body, strict=strict)
     except gojson.JSONError as exc:
-        prefix = "" if media == STRATEGIC_PATCH else "error decoding patch: "
-        return Patching(media, None, (), options, errors.bad_request(f"{prefix}{exc}"))
+        return Patching(media, None, (), options, unreadable(str(exc), media, strict=strict))
     try:
         value, unknown = read_shape(parsed.value, media, strict=strict)
     except errors.ApiError as exc:
         return Patching(media, None, (), options, exc)
     oddities = [f'duplicate field "{path}"' for path in parsed.duplicates]
-    return Patching(media, value, [*oddities, *unknown], options)
+    if parsed.spells and media == JSON_PATCH:
+        # A test compares numbers, and not how they are written.
+        value = [gojson.unspelled(step) if step.get("op") == "test" else step for step in value]
+    return Patching(media, value, [*oddities, *unknown], options, spells=parsed.spells)
 
 
 def check_patch_type(call: ResourceCall) -> None:
@@ -208,18 +155,6 @@ def check_patch_type(call: ResourceCall) -> None:
     if dialect.generic_errors:
         raise errors.ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     raise errors.unsupported_media_type(dialect.patch_types)
-
-
-def _converted_name(value: Any) -> str:
-    """The type of a value in Go's converter from maps."""
-    names = {bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
-    return names.get(type(value), "map[string]interface {}")
-
-
-def _as_object(value: Any) -> Object:
-    if isinstance(value, dict):
-        return value
-    raise errors.unprocessable_patch()
 
 
 def _strategic_error(exc: StrategicMergeError) -> errors.ApiError:

@@ -3,9 +3,10 @@
 from typing import Any, Final
 
 from kthena.local.apiserver import errors
-from kthena.local.apiserver.mediatypes import JSON_PATCH, MERGE_PATCH
+from kthena.local.apiserver.mediatypes import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from kthena.machinery.gotext import quote
 
+_NO_PATCH: Final = "Invalid JSON Patch"
 _TEXTS: Final = ("op", "path", "from")
 _KNOWN: Final = (*_TEXTS, "value")
 
@@ -24,12 +25,22 @@ def read_shape(value: Any, media: str, *, strict: bool) -> tuple[Any, list[str]]
     if isinstance(value, dict):
         return value, []
     if media == MERGE_PATCH:
+        if isinstance(value, list) and not strict:
+            # It takes the place of the object, of which it is none.
+            return value, []
         if value is None or not strict:
-            raise errors.bad_request("Invalid JSON Patch")
+            raise errors.bad_request(_NO_PATCH)
         raise _undecodable(value, "value of type map[string]interface {}", "error decoding patch: ")
     if value is None:
         return {}, []
     raise _undecodable(value, "value of type map[string]interface {}")
+
+
+def unreadable(cause: str, media: str, *, strict: bool) -> errors.ApiError:
+    """400: a patch that is no JSON; `strict` is as for `read_shape`."""
+    if strict and media != STRATEGIC_PATCH:
+        return errors.bad_request(f"error decoding patch: {cause}")
+    return errors.bad_request(_NO_PATCH if media == MERGE_PATCH else cause)
 
 
 def _read_json_patch(value: Any, *, strict: bool) -> tuple[Any, list[str]]:

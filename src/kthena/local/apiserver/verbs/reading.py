@@ -134,6 +134,16 @@ def select_page(call: ResourceCall, options: ListOptions, selection: Selection) 
     if selection.everything:
         return _cut(entries, options.limit, revision, prefix, counted=True)
     matching = [entry for entry in entries if selection.matches(entry)]
+    names_one = any(
+        requirement.field == "metadata.name" and requirement.operator is Operator.EQUALS
+        for requirement in selection.fields.requirements
+    )
+    if names_one and not start:
+        # It was looked up by its name: nothing can follow.
+        return _cut(matching, 0, revision, prefix, counted=False)
+    if options.limit and len(matching) == options.limit and matching[-1] is not entries[-1]:
+        # Whether what follows is selected is found out only by who asks for it.
+        matching.append(entries[-1])
     return _cut(matching, options.limit, revision, prefix, counted=False)
 
 

@@ -20,6 +20,7 @@ from kthena.local.apiserver.verbs.admitting import reviewer
 from kthena.local.apiserver.verbs.applying import read_apply
 from kthena.local.apiserver.verbs.call import ResourceCall
 from kthena.local.apiserver.verbs.patching import check_patch_type, read_patch
+from kthena.local.apiserver.verbs.patchresult import Reader
 from kthena.local.apiserver.verbs.writing import check_name, check_namespace, read_object
 from kthena.machinery.managedfields.fieldsets import field
 from kthena.machinery.managedfields.scale import ReplicasPaths, object_entries, scale_entries
@@ -64,8 +65,8 @@ async def patch_scale(call: ResourceCall) -> Response:
     tracker = call.tracker
 
     def transform(scale: Object) -> Object:
-        patched = patching.apply(scale, call.representation.schema)
-        decoded = patching.decode(patched, call.representation, call.warnings)
+        reader = Reader(call.representation, call.core.catalog, call.warnings)
+        decoded = patching.apply(scale, reader)
         check_namespace(call, decoded)
         check_name(call.path.name, decoded)
         return _tracked(tracker, scale, decoded, patching.options)

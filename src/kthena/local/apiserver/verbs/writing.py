@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from kthena.local.apiserver import errors
+from kthena.local.apiserver.admission import drop_repeated_owners
 from kthena.local.apiserver.content import read_body, require_readable
 from kthena.local.apiserver.decoding import decode_body, parse_body
 from kthena.local.apiserver.kinds import Asker
@@ -24,6 +25,7 @@ async def create(call: ResourceCall) -> Response:
     options, obj = await read_object(call, "CreateOptions")
     check_namespace(call, obj)
     write = Write(options, call.warnings, review=reviewer(call))
+    write.warn(drop_repeated_owners(obj, is_body=True))
     entry = call.core.registry.create(call.kind, obj, call.path.namespace, write)
     return call.entry_reply(entry, form, 201)
 
@@ -41,6 +43,7 @@ async def update(call: ResourceCall) -> Response:
         subresource=call.path.subresource,
         review=reviewer(call),
     )
+    write.warn(drop_repeated_owners(obj, is_body=True))
     written = call.core.registry.update(call.kind, call.key, lambda _: obj, call.strategy, write)
     return written_reply(call, written, form)
 

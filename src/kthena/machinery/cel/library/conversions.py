@@ -8,7 +8,7 @@ from kthena.machinery.cel.functions import Library
 from kthena.machinery.cel.library import numbers, times
 from kthena.machinery.cel.typesystem import Type
 from kthena.machinery.cel.values import CelError, TypeValue, conversion_error, type_name
-from kthena.machinery.fields import format_float
+from kthena.machinery.gotext import format_float
 from kthena.machinery.regexp import RegexpError, compile_regexp
 
 LIBRARY = Library()

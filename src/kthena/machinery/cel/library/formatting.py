@@ -18,8 +18,7 @@ from kthena.machinery.cel.values import (
     is_map,
     type_name,
 )
-from kthena.machinery.fields import format_float
-from kthena.machinery.gotext import quote
+from kthena.machinery.gotext import format_float, quote
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.?))", re.DOTALL)
 _SUPERSCRIPTS = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
