@@ -20,7 +20,7 @@ from support.apiserver import Server
 
 FIXED_SEED = 20_000
 SECONDS = 90.0
-LEAST_OPERATIONS = 2000
+LEAST_OPERATIONS = 1000
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,8 @@ def test_both_servers_answer_alike(servers: tuple[Server, Server], *, fresh: boo
     print(f"fuzz, {'fresh' if fresh else 'fixed'} seed {seed}: {outcome}")
     assert outcome.errors == []
     assert outcome.findings == [], f"make fuzz SEED={seed}"
+    # Controllers of two servers race with requests; that is rare, or it is a fault.
+    assert outcome.unsteady <= 1 + outcome.operations // 1000
     assert outcome.operations >= LEAST_OPERATIONS
     assert outcome.share >= 0.5
 

@@ -19,6 +19,7 @@ from fuzz.shrinking import shrink
 from support.apiserver import CRDS, Server, eventually
 
 _READY_S = 90.0
+_REPLAYS = 3
 
 
 @dataclass
@@ -45,6 +46,9 @@ class Outcome:
     unanswered: int = 0
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
+    unsteady: int = 0
+    """Differences that did not show again: what a controller of a server did first, then."""
+
     errors: list[str] = field(default_factory=list)
     statuses: dict[int, int] = field(default_factory=dict)
 
@@ -57,7 +61,8 @@ class Outcome:
         rate = self.operations / self.seconds if self.seconds else 0.0
         return (
             f"{self.operations} operations in {self.sequences} sequences, {self.share:.0%} succeeded, "
-            f"{len(self.findings)} differences, {self.unanswered} left unanswered by the real server, "
+            f"{len(self.findings)} differences and {self.unsteady} that did not show again, "
+            f"{self.unanswered} left unanswered by the real server, "
             f"{rate:.0f} operations/s"
         )
 
@@ -133,12 +138,28 @@ class Campaign:
             pair.counts.statuses.clear()
         if difference is None:
             return
+        if not self._shows_again(pair, kinds, operations, difference):
+            with self._lock:
+                self._outcome.unsteady += 1
+                print(f"seed {seed}, not again: {difference}", end="\n\n", flush=True)
+            return
         if self._limits.shrinks:
             operations, difference = self._shorten(pair, kinds, operations, difference)
         finding = Finding(seed, kinds, operations, difference)
         with self._lock:
             self._outcome.findings.append(finding)
             print(finding, end="\n\n", flush=True)
+
+    @staticmethod
+    def _shows_again(
+        pair: Pair, kinds: Sequence[FuzzKind], operations: list[Operation], difference: Difference
+    ) -> bool:
+        """Whether the same operations lead to the same difference once more."""
+        for _ in range(_REPLAYS):
+            again = pair.run(kinds, operations)
+            if again is not None and again.signature == difference.signature:
+                return True
+        return False
 
     @staticmethod
     def _shorten(

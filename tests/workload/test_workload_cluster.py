@@ -12,6 +12,7 @@ from kthena.api.kubernetes import (
 )
 from kthena.api.registry import MODEL_SERVINGS
 from kthena.kube.client import PatchType
+from kthena.kube.errors import NotFound
 from kthena.machinery.objects import Object, controller_of, labels_of, name_of, uid_of
 from support.workload_bench import Bench
 from support.workload_view import place_of
@@ -246,7 +247,16 @@ async def test_orphans_are_adopted_without_a_restart(workload_bench: Bench) -> N
     async def orphaned() -> bool:
         return all(controller_of(pod) is None for pod in (await workload_bench.pods()).values())
 
+    async def gone() -> bool:
+        try:
+            await workload_bench.admin.get(MODEL_SERVINGS, "ms", workload_bench.namespace)
+        except NotFound:
+            return True
+        return False
+
     await workload_bench.wait("the pods have no owner", orphaned)
+    # The finalizer of the owner goes last.
+    await workload_bench.wait("the ModelServing is gone", gone)
     created = await workload_bench.apply(serving(role(workers=1), replicas=2))
     await workload_bench.start()
     await workload_bench.wait_ready("ms")
